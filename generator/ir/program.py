@@ -1,0 +1,115 @@
+"""What a lowered program is: parameters, named constants, functions, launch. The printer prints it, the binding serves it,
+`build.json` records it and its digest; no second description of a program exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kernwright.generator.ir.expr import Const, Expr
+from kernwright.generator.ir.source import UNKNOWN, Source
+from kernwright.generator.ir.statement import Statement
+from kernwright.generator.ir.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class TensorParameter:
+    """A tensor that the caller passes.
+
+    `shape` and `strides` (in elements) are expressions over the program's scalar parameters. `folded` says that any number of
+    leading dimensions may stand for the first one (`[T, H, 128]` is then taken as `[T*H, 128]`). `alignment` is in bytes.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    access: str  # "read", "write" or "update"
+    alignment: int
+    folded: bool = False
+    doc: str = ""
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarParameter:
+    """A scalar of the kernel. `bound_to` is (tensor, dimension) when it is read from a shape, None when the caller passes it.
+
+    `low` and `high` are inclusive limits of an integer; the binding refuses a value outside them, so every range proof of the
+    generator may use them. A float's `low`/`high` are None: `minimum` then states the least legal value, if there is one.
+    """
+
+    name: str
+    dtype: DType
+    low: int | None = None
+    high: int | None = None
+    multiple_of: int = 1
+    minimum: float | None = None
+    bound_to: tuple[str, int] | None = None
+    doc: str = ""
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+Parameter = TensorParameter | ScalarParameter
+
+
+@dataclass(frozen=True, slots=True)
+class NamedConstant:
+    """A row of the table at the top of a kernel file: `constexpr <type> <name> = <value>;  // <reason>`."""
+
+    constant: Const
+    value: Expr
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StaticAssert:
+    """`static_assert(condition, "reason")`; the generator has checked the condition too."""
+
+    condition: Expr
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How the kernel starts. `grid` is over the scalar parameters; a grid of zero blocks means: nothing is launched."""
+
+    threads: int
+    grid: tuple[Expr, Expr, Expr]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    dynamic_shared_bytes: int = 0
+    min_blocks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredProgram:
+    """One kernel for one architecture, ready to print, hash, emulate and bind.
+
+    `doc` is the author's docstring. `parameters` stand in the author's order, which is also the order of the kernel's
+    arguments. `body` is the kernel's; `instructions` are the table entries that the body uses, sorted by name.
+    """
+
+    family: str
+    name: str
+    arch: str
+    doc: str
+    parameters: tuple[Parameter, ...]
+    constants: tuple[NamedConstant, ...]
+    asserts: tuple[StaticAssert, ...]
+    launch: Launch
+    body: tuple[Statement, ...]
+    instructions: tuple[str, ...]
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+    @property
+    def symbol(self) -> str:
+        """The kernel's C symbol and the program's key everywhere: `<family>_<name>`."""
+        return f"{self.family}_{self.name}"
+
+    @property
+    def tensors(self) -> tuple[TensorParameter, ...]:
+        return tuple(p for p in self.parameters if isinstance(p, TensorParameter))
+
+    @property
+    def scalars(self) -> tuple[ScalarParameter, ...]:
+        return tuple(p for p in self.parameters if isinstance(p, ScalarParameter))
