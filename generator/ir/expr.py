@@ -32,7 +32,9 @@ class Const:
     source: Source = field(default=UNKNOWN, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.dtype.is_integer and not (isinstance(self.value, int) and self.dtype.low <= self.value <= self.dtype.high):
+        if self.dtype.is_integer and not (
+            isinstance(self.value, int) and self.dtype.low <= self.value <= self.dtype.high
+        ):
             raise ValueError(f"{self.value!r} is not a value of {self.dtype} ({self.dtype.low}..{self.dtype.high})")
         if self.dtype.is_float and not isinstance(self.value, float):
             raise ValueError(f"{self.value!r} is not a float; write {float(self.value)!r}")
@@ -109,7 +111,11 @@ class Select:
 
     @property
     def dtype(self) -> DType:
-        return common(self.then.dtype, self.otherwise.dtype) if self.then.dtype != self.otherwise.dtype else self.then.dtype
+        return (
+            common(self.then.dtype, self.otherwise.dtype)
+            if self.then.dtype != self.otherwise.dtype
+            else self.then.dtype
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,12 +32,16 @@ class Declare:
 
 @dataclass(frozen=True, slots=True)
 class RegisterArray:
-    """`<type> <name>[<size>];`: a thread's part of a register tile, indexed by compile-time constants once unrolled."""
+    """`<type> <name>[<size>];`: a thread's part of a register tile, indexed by compile-time constants once unrolled.
+
+    `zero` starts it at zero (`= {}`).
+    """
 
     name: str
     dtype: DType
     size: Const
     why: str = ""
+    zero: bool = False
     source: Source = field(default=UNKNOWN, compare=False, repr=False)
 
 

@@ -1,0 +1,128 @@
+"""Names of values are the author's: read from the assignment that the running call stands in.
+
+A tracer sees calls, not assignments. Since Python 3.11 every instruction knows the columns it came from, so the expression that is
+running is matched exactly with the right-hand sides of the assignments in the author's file: `y = k.load(x)` names the value `y`,
+also on lines with several statements and in tuple assignments. Anything else has no name and must be named in words.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType
+
+from kernwright.generator.errors import NameFault, repository_root
+from kernwright.generator.ir.source import Source
+
+_DSL = __name__.rpartition(".")[0]
+_Span = tuple[int | None, int | None, int | None, int | None]
+
+_RESERVED = frozenset(
+    """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await co_return
+co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast else
+enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr
+operator or or_eq private protected public register reinterpret_cast requires return short signed sizeof static static_assert
+static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
+volatile wchar_t while xor xor_eq typeof restrict
+threadIdx blockIdx blockDim gridDim warpSize dim3 uint2 uint3 uint4 int2 int3 int4 float2 float3 float4 double2 short2 short4 char4
+NULL INFINITY NAN HUGE_VAL EOF assert errno stdin stdout stderr main min max abs fabs fabsf exp expf exp2 exp2f log logf sqrt sqrtf
+rsqrt rsqrtf rcp pow powf sin cos tan floor ceil round trunc fma fmaf signbit isnan isinf isfinite size_t ptrdiff_t int8_t int16_t
+int32_t int64_t uint8_t uint16_t uint32_t uint64_t clock clock64 printf malloc free memcpy memset std cuda nv unix linux j0 j1 jn
+y0 y1 yn gamma lgamma tgamma erf erfc div index time signal
+""".split()
+)
+
+
+@lru_cache(maxsize=None)
+def _assignments(file: str) -> dict[_Span, str]:
+    """Span of a right-hand side -> the single name it is assigned to, for a whole file."""
+    try:
+        tree = ast.parse(Path(file).read_text(encoding="utf-8-sig"))
+    except (OSError, SyntaxError):
+        return {}
+    found: dict[_Span, str] = {}
+
+    def pair(target: ast.expr, value: ast.expr) -> None:
+        match target, value:
+            case ast.Name(id=name), _:
+                found[(value.lineno, value.end_lineno, value.col_offset, value.end_col_offset)] = name
+            case ((ast.Tuple(elts=targets) | ast.List(elts=targets)), (ast.Tuple(elts=values) | ast.List(elts=values))):
+                for inner_target, inner_value in zip(targets, values, strict=False):
+                    pair(inner_target, inner_value)
+            case _:
+                pass
+
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[target], value=value):
+                pair(target, value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
+                pair(target, value)
+            case _:
+                pass
+    return found
+
+
+def _author_frame() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _belongs_to_language(frame):
+        frame = frame.f_back
+    return frame
+
+
+def _belongs_to_language(frame: FrameType) -> bool:
+    module = str(frame.f_globals.get("__name__", ""))
+    return module == _DSL or module.startswith(f"{_DSL}.") or module == "contextlib"
+
+
+def author_source() -> Source:
+    """File and line of the author's running statement."""
+    frame = _author_frame()
+    if frame is None:
+        return Source("<unknown>", 0)
+    return source_of(frame.f_code.co_filename, frame.f_lineno)
+
+
+def source_of(file: str, line: int) -> Source:
+    """A source whose path is relative to the repository where the file lies inside it."""
+    path = Path(file).resolve()
+    root = repository_root()
+    return Source(path.relative_to(root).as_posix() if path.is_relative_to(root) else file, line)
+
+
+def assigned_name() -> str | None:
+    """The name to which the author assigns the value of the running expression, if the statement does exactly that."""
+    frame = _author_frame()
+    if frame is None or frame.f_lasti < 0:
+        return None
+    span = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    return _assignments(frame.f_code.co_filename).get(span)
+
+
+def check_name(name: str, source: Source, what: str) -> None:
+    """Refuse a name that C++ or CUDA would misunderstand; nothing is renamed silently."""
+    problem = None
+    if not name.isascii() or not name.isidentifier():
+        problem = "it is no ASCII identifier"
+    elif not name[0].isalpha():
+        problem = "it must start with a letter"
+    elif "__" in name:
+        problem = "a double underscore is reserved in C++"
+    elif name in _RESERVED:
+        problem = "C++ or CUDA gives it a meaning of its own"
+    if problem:
+        raise NameFault(
+            "KW0101",
+            f"{what} {name!r} cannot be used in the text",
+            source,
+            detail=f"{problem}.",
+            fix=f"Choose another name, for example {_suggestion(name)!r}.",
+        )
+
+
+def _suggestion(name: str) -> str:
+    kept = "".join(c for c in name if c.isascii() and (c.isalnum() or c == "_")).strip("_").replace("__", "_")
+    return f"{kept or 'value'}_value" if kept and not kept[0].isdigit() else f"value_{kept}"

@@ -1,0 +1,188 @@
+"""Values of a description: scalars, row and column factors, register tiles. Arithmetic on them builds expressions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernwright.generator.dsl.names import author_source
+from kernwright.generator.errors import ExpressionFault, LayoutFault, TensorFault
+from kernwright.generator.ir.description import Extent, TileLayout
+from kernwright.generator.ir.expr import COMPARISONS, Binary, Call, Cast, Const, Expr, Select, Unary
+from kernwright.generator.ir.source import Source
+from kernwright.generator.ir.types import DType, bf16, boolean, f16, i32, i64
+
+if TYPE_CHECKING:
+    from kernwright.generator.dsl.kernel import Kernel
+
+Number = int | float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A value of the program `kernel`. Assigning it to a Python variable gives it that name in the text.
+
+    `extent` says over which dimensions it varies; `layout` is the distributed layout of tiles and factors.
+    """
+
+    kernel: Kernel
+    expr: Expr
+    extent: Extent = Extent.SCALAR
+    layout: TileLayout | None = None
+
+    @property
+    def dtype(self) -> DType:
+        return self.expr.dtype
+
+    # ---- arithmetic
+
+    def __add__(self, other: Value | Number) -> Value:
+        return self._binary("+", other)
+
+    def __radd__(self, other: Number) -> Value:
+        return self._binary("+", other, swapped=True)
+
+    def __sub__(self, other: Value | Number) -> Value:
+        return self._binary("-", other)
+
+    def __rsub__(self, other: Number) -> Value:
+        return self._binary("-", other, swapped=True)
+
+    def __mul__(self, other: Value | Number) -> Value:
+        return self._binary("*", other)
+
+    def __rmul__(self, other: Number) -> Value:
+        return self._binary("*", other, swapped=True)
+
+    def __truediv__(self, other: Value | Number) -> Value:
+        self._require_float("/", "use // for integers")
+        return self._binary("/", other)
+
+    def __rtruediv__(self, other: Number) -> Value:
+        self._require_float("/", "use // for integers")
+        return self._binary("/", other, swapped=True)
+
+    def __floordiv__(self, other: Value | Number) -> Value:
+        """Integer division as C computes it: it truncates, so it is floor division for non-negative operands."""
+        return self._binary("/", other)
+
+    def __rfloordiv__(self, other: Number) -> Value:
+        return self._binary("/", other, swapped=True)
+
+    def __mod__(self, other: Value | Number) -> Value:
+        return self._binary("%", other)
+
+    def __rmod__(self, other: Number) -> Value:
+        return self._binary("%", other, swapped=True)
+
+    def __neg__(self) -> Value:
+        return self.kernel.record(Unary("-", self.expr, author_source()), self.extent, self.layout)
+
+    def __lt__(self, other: Value | Number) -> Value:
+        return self._binary("<", other)
+
+    def __le__(self, other: Value | Number) -> Value:
+        return self._binary("<=", other)
+
+    def __gt__(self, other: Value | Number) -> Value:
+        return self._binary(">", other)
+
+    def __ge__(self, other: Value | Number) -> Value:
+        return self._binary(">=", other)
+
+    def equals(self, other: Value | Number) -> Value:
+        """`self == other` as a value of the program (Python's `==` compares handles)."""
+        return self._binary("==", other)
+
+    def __bool__(self) -> bool:
+        source = author_source()
+        raise TensorFault(
+            "KW0201",
+            "a value of the program has no truth at description time",
+            source,
+            detail="`if`, `and`, `or` and `not` run while the description is traced, before any value exists.",
+            fix="Use k.where(condition, a, b), or a plain Python number for a variant of the program.",
+        )
+
+    def to(self, dtype: DType) -> Value:
+        """Convert to `dtype`: exact when it widens, rounded to nearest even when it narrows."""
+        if dtype == self.dtype:
+            return self
+        return self.kernel.record(Cast(dtype, self.expr, author_source()), self.extent, self.layout)
+
+    # ---- internals
+
+    def _require_float(self, op: str, hint: str) -> None:
+        if not self.dtype.is_float:
+            raise TensorFault("KW0201", f"`{op}` needs floats, got {self.dtype}", author_source(), fix=hint)
+
+    def _binary(self, op: str, other: Value | Number, swapped: bool = False) -> Value:
+        source = author_source()
+        right = self.kernel.lift(other, self.dtype, source)
+        left, right = (right, self) if swapped else (self, right)
+        for side in (left, right):
+            if side.dtype in (bf16, f16) and op not in COMPARISONS:
+                raise TensorFault(
+                    "KW0201",
+                    f"`{op}` on {side.dtype}: arithmetic is done in f32",
+                    source,
+                    fix=f"Convert first: value.to(f32) is exact for {side.dtype}.",
+                )
+        try:
+            expr = Binary(op, left.expr, right.expr, source)
+        except TypeError as error:
+            raise TensorFault(
+                "KW0201", f"`{op}` does not combine {left.dtype} and {right.dtype}", source, detail=str(error)
+            ) from None
+        return self.kernel.record(expr, *join(left, right, source))
+
+
+def constant(value: Number, like: DType, source: Source) -> Const:
+    """A Python number as a literal of the type it has beside `like`; ints that need more than 32 bits become i64."""
+    if like.is_float:
+        return Const(float(value), like, source=source)
+    if isinstance(value, bool):
+        return Const(int(value), boolean, source=source)
+    if not isinstance(value, int):
+        raise TensorFault(
+            "KW0201", f"{value!r} beside an integer of type {like}", source, fix="Use an int, or convert with .to(f32)."
+        )
+    for dtype in (i32, i64):
+        if dtype.low <= value <= dtype.high:
+            return Const(value, dtype, source=source)
+    raise ExpressionFault(
+        "KW0701", f"{value} fits no integer type", source, detail="Integers of a program have at most 64 bits."
+    )
+
+
+def join(left: Value, right: Value, source: Source) -> tuple[Extent, TileLayout | None]:
+    """Extent and layout of an elementwise result."""
+    if left.layout is not None and right.layout is not None and left.layout != right.layout:
+        raise LayoutFault(
+            "KW0304",
+            "operands lie in different layouts",
+            source,
+            detail=f"left:  {left.layout}\nright: {right.layout}",
+            fix="Load both with one layout, or convert one of them.",
+        )
+    layout = left.layout or right.layout
+    extents = {left.extent, right.extent} - {Extent.SCALAR}
+    if not extents:
+        return Extent.SCALAR, None
+    return (extents.pop() if len(extents) == 1 else Extent.TILE), layout
+
+
+def select(condition: Value, then: Value, otherwise: Value, source: Source) -> Value:
+    """`condition ? then : otherwise`, element by element."""
+    first = join(condition, then, source)
+    probe = Value(condition.kernel, then.expr, *first)
+    extent, layout = join(probe, otherwise, source)
+    return Value(condition.kernel, Select(condition.expr, then.expr, otherwise.expr, source), extent, layout)
+
+
+def call(kernel: Kernel, function: str, dtype: DType, *args: Value) -> Value:
+    """An instruction of the table applied element by element; the result takes the first argument's extent."""
+    first = args[0]
+    return Value(
+        kernel, Call(function, tuple(a.expr for a in args), dtype, author_source()), first.extent, first.layout
+    )

@@ -1,0 +1,339 @@
+"""What an author said: a traced program over tensors, tiles, pipelines and roles, before any architecture is chosen.
+
+Expressions inside tile operations are scalar expressions whose variables name register tiles; `Elementwise("y", x * scale)` means
+the product at every (row, column), a row factor being constant along a row and a column factor along a column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Union
+
+from kernwright.generator.ir.expr import Const, Expr, Var
+from kernwright.generator.ir.layout import SharedLayout, VectorRows
+from kernwright.generator.ir.program import NamedConstant, Parameter, StaticAssert
+from kernwright.generator.ir.source import UNKNOWN, Source
+from kernwright.generator.ir.types import DType
+
+
+class Extent(Enum):
+    """Over which dimensions of a tile a value varies."""
+
+    SCALAR = "scalar"
+    ROWS = "row factor"
+    COLUMNS = "column factor"
+    TILE = "tile"
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """The layout of an MMA's result or register operand; which registers or TMEM columns that is depends on the architecture.
+
+    `role` is "accumulator" (32-bit, as the MMA leaves it) or "operand" (16-bit, as the MMA takes it from registers or TMEM).
+    """
+
+    rows: int
+    columns: int
+    role: str = "accumulator"
+
+
+TileLayout = Union[VectorRows, Fragment]
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTile:
+    """A box of a tensor: its first element in every dimension, and its extent where the operation does not imply it."""
+
+    tensor: str
+    origin: tuple[Expr, ...]
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTile:
+    """A tile of a pipeline's stage (`pipeline` set) or a standing buffer of the block (`pipeline` None)."""
+
+    name: str
+    layout: SharedLayout
+    pipeline: str | None = None
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A ring of `stages`, each holding the same tiles, with one barrier pair a stage. Counts, bytes and phases are derived."""
+
+    name: str
+    stages: int
+    tiles: tuple[SharedTile, ...]
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """FP32 accumulator of MMAs: registers on wgmma machines, tensor memory on tcgen05 machines."""
+
+    name: str
+    rows: int
+    columns: int
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What some warps of the block do: `warpgroups` whole warpgroups, or `warp` number n of the warpgroup that `shares` names.
+
+    `registers` is the budget of each of its warpgroups (setmaxnreg); a role inside another one's warpgroup has none. `replicas`
+    copies of the role take turns: copy r does steps r, r + replicas, and so on, so that each stage has one copy as its reader.
+    """
+
+    name: str
+    warpgroups: int
+    registers: int | None
+    shares: str | None = None
+    warp: int = 0
+    replicas: int = 1
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+    @property
+    def all_warpgroups(self) -> int:
+        """Warpgroups of all copies."""
+        return self.warpgroups * self.replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The blocks of the grid's first dimension: each takes `step` of `extent`, the last one perhaps fewer."""
+
+    name: str
+    extent: Expr
+    step: Const
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+# ---- operations
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTile:
+    """Global memory to registers, converted exactly to `dtype`; elements past the tensor's end read as zero."""
+
+    name: str
+    tile: GlobalTile
+    dtype: DType
+    extent: Extent
+    layout: TileLayout
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTile:
+    """Registers to global memory, each value rounded once; elements past the tensor's end are not stored."""
+
+    tile: GlobalTile
+    value: Expr
+    layout: TileLayout
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """A named value over a tile, a factor or a scalar."""
+
+    name: str
+    value: Expr
+    dtype: DType
+    extent: Extent
+    layout: TileLayout | None
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RowReduce:
+    """`op` ("sum" or "mean") along every row; products are accumulated with one rounding (FMA), lanes in a fixed order."""
+
+    name: str
+    op: str
+    value: Expr
+    layout: TileLayout
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyIn:
+    """Asynchronous copy from global to shared memory: `engine` "tma" (a box through a tensor map) or "bulk" (contiguous bytes)."""
+
+    tile: GlobalTile
+    target: SharedTile
+    engine: str = "tma"
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOut:
+    """TMA store of a shared tile to a box of a tensor."""
+
+    origin: SharedTile
+    tile: GlobalTile
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteShared:
+    """Registers to a shared tile (stmatrix or plain stores). Asynchronous readers need a proxy fence, which is derived."""
+
+    target: SharedTile
+    value: Expr
+    dtype: DType
+    extent: Extent
+    layout: TileLayout | None
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadShared:
+    """A shared tile or factor to registers, in the given layout (ldmatrix or plain loads)."""
+
+    name: str
+    origin: SharedTile
+    dtype: DType
+    extent: Extent
+    layout: TileLayout | None
+    transposed: bool = False
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Mma:
+    """`accumulator (+)= A @ B`; A a shared tile or a register operand by name, B a shared tile. `accumulate` False starts at 0."""
+
+    accumulator: str
+    a: SharedTile | Var
+    b: SharedTile
+    a_transposed: bool
+    b_transposed: bool
+    accumulate: Expr
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SetAccumulator:
+    """An accumulator's values become `value` (zero, or a scaled self): registers on wgmma machines, ld/st on tcgen05."""
+
+    accumulator: str
+    value: Expr
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAccumulator:
+    """The accumulator's present values as a register tile; waits for the MMAs that write it."""
+
+    name: str
+    accumulator: str
+    layout: Fragment
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Produce:
+    """Fill one stage: wait until it is empty, write every tile, signal full."""
+
+    pipeline: str
+    body: tuple[Operation, ...]
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Consume:
+    """Read one stage: wait until it is full, use it, release it as early as its last reader allows."""
+
+    pipeline: str
+    body: tuple[Operation, ...]
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """`for index in first, first + step, … < count`, in order."""
+
+    index: Var
+    count: Expr
+    body: tuple[Operation, ...]
+    first: int = 0
+    step: int = 1
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OneThread:
+    """Executed by one elected thread of the role's first warp."""
+
+    body: tuple[Operation, ...]
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RoleBody:
+    """What a role does."""
+
+    role: str
+    body: tuple[Operation, ...]
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+Operation = Union[
+    LoadTile,
+    StoreTile,
+    Elementwise,
+    RowReduce,
+    CopyIn,
+    CopyOut,
+    WriteShared,
+    ReadShared,
+    Mma,
+    SetAccumulator,
+    ReadAccumulator,
+    Produce,
+    Consume,
+    Steps,
+    OneThread,
+    RoleBody,
+]
+Block = Union[Produce, Consume, Steps, OneThread, RoleBody]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A traced program: everything the author said, for every architecture at once."""
+
+    family: str
+    name: str
+    archs: tuple[str, ...]
+    doc: str
+    parameters: tuple[Parameter, ...]
+    constants: tuple[NamedConstant, ...]
+    asserts: tuple[StaticAssert, ...]
+    blocks: Blocks | None
+    threads: int | None
+    pipelines: tuple[Pipeline, ...]
+    buffers: tuple[SharedTile, ...]
+    accumulators: tuple[Accumulator, ...]
+    roles: tuple[Role, ...]
+    body: tuple[Operation, ...]
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+    @property
+    def symbol(self) -> str:
+        return f"{self.family}_{self.name}"
+
+
+def walk(operations: tuple[Operation, ...]) -> list[Operation]:
+    """Every operation, blocks before their bodies, in program order."""
+    found: list[Operation] = []
+    for operation in operations:
+        found.append(operation)
+        if isinstance(operation, Block):
+            found += walk(operation.body)
+    return found

@@ -1,0 +1,1 @@
+"""Chunked Gated DeltaNet."""

@@ -1,0 +1,1 @@
+"""SiLU-gated RMSNorm over rows of one head."""

@@ -1,0 +1,101 @@
+"""From a description to the lowered program of one architecture: choose the lowering, simplify, collect what is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernwright.generator.arch import Architecture
+from kernwright.generator.errors import LayoutFault
+from kernwright.generator.instructions import lookup, table
+from kernwright.generator.ir.description import Description
+from kernwright.generator.ir.expr import Call, Expr, children
+from kernwright.generator.ir.program import LoweredProgram
+from kernwright.generator.ir.statement import (
+    Assign,
+    Declare,
+    Execute,
+    If,
+    Let,
+    Pointer,
+    Repeat,
+    Statement,
+)
+from kernwright.generator.passes.lower_rows import lower_rows
+from kernwright.generator.passes.simplify import Applied, simplify
+from kernwright.generator.passes.simplify_program import simplify_statements
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A lowered program and the rewrites that simplified it, in the order of the text."""
+
+    program: LoweredProgram
+    applied: tuple[Applied, ...]
+
+
+def lower(description: Description, arch: Architecture) -> Lowered:
+    """Lower `description` for `arch`. Raises LayoutFault KW0305 for operations that have no lowering there yet."""
+    if description.roles or description.pipelines or description.accumulators:
+        first = (*description.roles, *description.pipelines, *description.accumulators)[0]
+        raise LayoutFault(
+            "KW0305",
+            "roles, pipelines and matrix products are traced and explained, but not lowered yet",
+            first.source,
+            where=f"on {arch.name}",
+            fix="Say shipped=False in @program: `kernwright explain` then shows what is derived.",
+        )
+    raw_body, launch = lower_rows(description, arch)
+    body, applied = simplify_statements(raw_body)
+    grid = tuple(simplify(extent).expr for extent in launch.grid)
+    program = LoweredProgram(
+        family=description.family,
+        name=description.name,
+        arch=arch.name,
+        doc=description.doc,
+        parameters=description.parameters,
+        constants=description.constants,
+        asserts=description.asserts,
+        launch=type(launch)(
+            launch.threads, (grid[0], grid[1], grid[2]), launch.cluster, launch.dynamic_shared_bytes, launch.min_blocks
+        ),
+        body=body,
+        instructions=instructions_of(body),
+        source=description.source,
+    )
+    return Lowered(program, applied)
+
+
+def instructions_of(body: tuple[Statement, ...]) -> tuple[str, ...]:
+    """The table entries that a body uses, in the order of the table."""
+    used: set[str] = set()
+
+    def scan(expr: Expr) -> None:
+        if isinstance(expr, Call):
+            used.add(lookup(expr.function).name)
+        for child in children(expr):
+            scan(child)
+
+    def visit(statements: tuple[Statement, ...]) -> None:
+        for statement in statements:
+            match statement:
+                case Let(value=value) | Declare(value=value) | Assign(value=value):
+                    scan(value)
+                case Repeat(body=inner):
+                    visit(inner)
+                case If(condition=condition, then=then, otherwise=otherwise):
+                    scan(condition)
+                    visit(then)
+                    visit(otherwise)
+                case Execute(instruction=name, operands=operands):
+                    used.add(lookup(name).name)
+                    for operand in operands:
+                        match operand:
+                            case Pointer(offset=offset):
+                                scan(offset)
+                            case _ if hasattr(operand, "dtype"):
+                                scan(operand)  # type: ignore[arg-type]
+                case _:
+                    pass
+
+    visit(body)
+    return tuple(entry.name for entry in table() if entry.name in used)
