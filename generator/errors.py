@@ -55,7 +55,7 @@ converted explicitly, so that every rounding is visible in the description.""",
         "KW0202",
         "unknown tensor or scalar",
         """\
-A tensor, scalar or tile must belong to the program that uses it. Handles of another program, or of an earlier trace, are refused.""",
+A tensor, scalar or tile must belong to the program that uses it: handles of another program or trace are refused.""",
     ),
     CatalogueEntry(
         "KW0203",
@@ -157,6 +157,13 @@ warpgroups together are at most what the launch gave them, that is 64 K register
         "too few stages for the copies in flight",
         """\
 A consumer that keeps one MMA group in flight releases a stage one step late, so the pipeline needs a stage more than that.""",
+    ),
+    CatalogueEntry(
+        "KW0406",
+        "relay does not vouch for the stage",
+        """\
+`a.consume(relayed_by=b)` skips the wait for `a` because the producer of `b` has waited for the same stage before it arrived on `b`.
+That holds only when that producer consumes `a` around producing `b`, and this role consumes `b` around `a`.""",
     ),
     # limits
     CatalogueEntry(

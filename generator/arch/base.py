@@ -1,4 +1,4 @@
-"""What an architecture is: its limits, its numbers, its features. One value a file; nothing else in the product asks `if arch ==`."""
+"""What an architecture is: limits, numbers, features. One file each; nothing else in the product asks `if arch ==`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from kernwright.generator.dsl.memory import BlockRange, Box, Tensor
 from kernwright.generator.dsl.names import assigned_name, author_source, check_name
 from kernwright.generator.dsl.schedule import ScheduleWords
 from kernwright.generator.dsl.value import Number, Value, call, constant, select
-from kernwright.generator.errors import LayoutFault, NameFault, TensorFault
+from kernwright.generator.errors import LayoutFault, LimitFault, NameFault, TensorFault
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.description import Extent
 from kernwright.generator.ir.expr import Binary, Cast, Const, Expr, Var, integer
@@ -44,6 +44,7 @@ class Kernel(ScheduleWords):
         self.asserts: list[StaticAssert] = []
         self.blocks_of: ir.Blocks | None = None
         self.threads: int | None = None
+        self.blocks_per_sm: int | None = None
         self.pipelines: list[ir.Pipeline] = []
         self.buffers: list[ir.SharedTile] = []
         self.accumulators: list[ir.Accumulator] = []
@@ -142,6 +143,13 @@ class Kernel(ScheduleWords):
     def require(self, condition: Value, reason: str) -> None:
         """A `static_assert` of the text over named constants."""
         self.asserts.append(StaticAssert(condition.expr, reason))
+
+    def occupancy(self, blocks_per_sm: int) -> None:
+        """Blocks that an SM is to hold at once: fixes the registers a thread has at launch, from which setmaxnreg moves."""
+        source = author_source()
+        if not 1 <= blocks_per_sm <= 32:
+            raise LimitFault("KW0502", f"{blocks_per_sm} blocks an SM", source, detail="an SM holds at most 32 blocks.")
+        self.blocks_per_sm = blocks_per_sm
 
     # ---- row-wise programs
 
@@ -353,7 +361,7 @@ class Kernel(ScheduleWords):
         """The name of a value that must have one."""
         if name is None:
             raise NameFault(
-                "KW0103", f"this {what} has no name", source, fix=f'Assign it to a variable, or pass name="...".'
+                "KW0103", f"this {what} has no name", source, fix='Assign it to a variable, or pass name="...".'
             )
         return self.claim_name(name, what, source)
 

@@ -9,34 +9,19 @@ from __future__ import annotations
 
 import ast
 import sys
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from types import FrameType
 
 from kernwright.generator.errors import NameFault, repository_root
+from kernwright.generator.ir.reserved import is_reserved
 from kernwright.generator.ir.source import Source
 
 _DSL = __name__.rpartition(".")[0]
 _Span = tuple[int | None, int | None, int | None, int | None]
 
-_RESERVED = frozenset(
-    """
-alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await co_return
-co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast else
-enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr
-operator or or_eq private protected public register reinterpret_cast requires return short signed sizeof static static_assert
-static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
-volatile wchar_t while xor xor_eq typeof restrict
-threadIdx blockIdx blockDim gridDim warpSize dim3 uint2 uint3 uint4 int2 int3 int4 float2 float3 float4 double2 short2 short4 char4
-NULL INFINITY NAN HUGE_VAL EOF assert errno stdin stdout stderr main min max abs fabs fabsf exp expf exp2 exp2f log logf sqrt sqrtf
-rsqrt rsqrtf rcp pow powf sin cos tan floor ceil round trunc fma fmaf signbit isnan isinf isfinite size_t ptrdiff_t int8_t int16_t
-int32_t int64_t uint8_t uint16_t uint32_t uint64_t clock clock64 printf malloc free memcpy memset std cuda nv unix linux j0 j1 jn
-y0 y1 yn gamma lgamma tgamma erf erfc div index time signal
-""".split()
-)
 
-
-@lru_cache(maxsize=None)
+@cache
 def _assignments(file: str) -> dict[_Span, str]:
     """Span of a right-hand side -> the single name it is assigned to, for a whole file."""
     try:
@@ -111,7 +96,7 @@ def check_name(name: str, source: Source, what: str) -> None:
         problem = "it must start with a letter"
     elif "__" in name:
         problem = "a double underscore is reserved in C++"
-    elif name in _RESERVED:
+    elif is_reserved(name):
         problem = "C++ or CUDA gives it a meaning of its own"
     if problem:
         raise NameFault(

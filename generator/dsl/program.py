@@ -57,6 +57,7 @@ class ProgramSource:
             asserts=tuple(kernel.asserts),
             blocks=kernel.blocks_of,
             threads=kernel.threads,
+            blocks_per_sm=kernel.blocks_per_sm,
             pipelines=tuple(kernel.pipelines),
             buffers=tuple(kernel.buffers),
             accumulators=tuple(kernel.accumulators),

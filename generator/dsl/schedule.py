@@ -1,7 +1,7 @@
 """The words of the schedule: roles, pipelines, loops, asynchronous copies and matrix products.
 
-Nobody writes an arrival count, a byte count, a stage index, a phase, a descriptor, a fence or a register layout here: passes/derive.py
-derives them from these operations and from the architecture.
+Nobody writes an arrival count, a byte count, a stage index, a phase, a descriptor, a fence or a register layout here:
+passes/derive.py derives them from these operations and from the architecture.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kernwright.generator.errors import LayoutFault, LimitFault, PipelineFault
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.description import Extent, Fragment
 from kernwright.generator.ir.expr import Cast, Const, Expr, Var
+from kernwright.generator.ir.layout import SharedLayout
 from kernwright.generator.ir.source import Source
 from kernwright.generator.ir.types import DType, bf16, boolean, f32, i32
 
@@ -41,12 +42,19 @@ class PipelineHandle:
         self.kernel.emit(ir.Produce(self.pipeline.name, tuple(body), source))
 
     @contextmanager
-    def consume(self) -> Iterator[Stage]:
-        """Read the next stage: waits until it is full, releases it as early as its last reader allows."""
+    def consume(self, *, relayed_by: PipelineHandle | None = None, after: tuple[Value, ...] = ()) -> Iterator[Stage]:
+        """Read the next stage: waits until it is full, releases it as early as its last reader allows.
+
+        `relayed_by` names a pipeline whose producer has already waited for this stage before it arrived there: this role, which
+        waits for that one, need not wait again. `after` are values to compute before the wait, in its shadow; the text holds that
+        order by a data dependence, since a compiler may otherwise move arithmetic across a wait.
+        """
         source = author_source()
+        names = tuple(value.expr.name for value in after if isinstance(value.expr, Var))
         with self.kernel.body() as body:
             yield Stage(self.kernel, self.pipeline)
-        self.kernel.emit(ir.Consume(self.pipeline.name, tuple(body), source))
+        relay = relayed_by.pipeline.name if relayed_by else None
+        self.kernel.emit(ir.Consume(self.pipeline.name, tuple(body), relay, names, source))
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +244,7 @@ class ScheduleWords:
         *,
         accumulate: Value | bool = True,
     ) -> None:
-        """`accumulator (+)= A @ B`, asynchronously. `a` is a shared tile or a register operand (`k.operand(...)`), `b` a shared tile.
+        """`accumulator (+)= A @ B`, asynchronously; `a` is a shared tile or `k.operand(...)`, `b` a shared tile.
 
         Shapes: A [M, K], B [K, N]; a tile stored the other way round is passed as `tile.T`.
         """
@@ -247,7 +255,8 @@ class ScheduleWords:
         if isinstance(a, Value):
             if not isinstance(a.layout, Fragment) or a.layout.role != "operand" or not isinstance(a.expr, Var):
                 raise LayoutFault("KW0302", "A from registers must be made with k.operand(...)", source)
-            a_shape, a_node, a_turned = (a.layout.rows, a.layout.columns), a.expr, False
+            a_shape, a_turned = (a.layout.rows, a.layout.columns), False
+            a_node: Var | ir.SharedTile = a.expr
         else:
             a_shape, a_node, a_turned = _shape(a), a.tile, a.transposed
         b_shape = _shape(b)
@@ -321,7 +330,7 @@ class ScheduleWords:
                 "KW0403", f"{word} outside a role", source, fix='Put it inside `with k.role("name", ...):`.'
             )
 
-    def _shared_layout(self, spec: SharedSpec, name: str, source: Source) -> ir.SharedLayout:
+    def _shared_layout(self, spec: SharedSpec, name: str, source: Source) -> SharedLayout:
         try:
             return spec.layout()
         except ValueError as error:

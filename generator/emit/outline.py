@@ -33,6 +33,10 @@ def print_outline(derived: Derived) -> str:
         ("pipelines", [line for facts in derived.pipelines for line in _pipeline(facts)]),
         ("accumulators", [line for facts in derived.accumulators for line in _accumulator(facts)]),
         ("products", [line for facts in derived.products for line in _product(facts)]),
+        (
+            "register operands",
+            [f"role {o.role}: {' and '.join(o.operands)}, {o.registers} registers a thread" for o in derived.operands],
+        ),
         ("shared memory (offset, bytes)", [f"{s.offset:>7} {s.size:>7}  {s.name}: {s.what}" for s in derived.shared]),
         ("layouts", _layouts(description)),
         ("body", _body(description.body, 0)),
@@ -112,8 +116,8 @@ def _product(facts: MmaFacts) -> list[str]:
             case Descriptor():
                 steps = ", ".join(str(step) for step in side.k_steps)
                 lines.append(
-                    f"  {name}: descriptor 0x{side.template:016X} | ((address + step) >> 4 & 0x{side.mask:X}), steps {steps} bytes; "
-                    f"{side.layout.formula}; LBO {side.layout.leading_byte_offset}, SBO {side.layout.stride_byte_offset}"
+                    f"  {name}: descriptor 0x{side.template:016X} | ((address + step) >> 4 & 0x{side.mask:X}), "
+                    f"steps {steps} bytes; {side.layout.formula}; LBO {side.layout.leading_byte_offset}, SBO {side.layout.stride_byte_offset}"
                 )
             case WgmmaOperandA():
                 lines.append(f"  {name}: registers, {side.formula}")
@@ -175,8 +179,9 @@ def _operation(operation: ir.Operation) -> str:
             text = f"{name} = read {accumulator}"
         case ir.Produce(pipeline):
             text = f"produce {pipeline}:"
-        case ir.Consume(pipeline):
-            text = f"consume {pipeline}:"
+        case ir.Consume(pipeline, _, relayed_by, after):
+            relay = f", full vouched for by {relayed_by}" if relayed_by else ""
+            text = f"consume {pipeline}{relay}{', after ' + ', '.join(after) if after else ''}:"
         case ir.Steps(index, count):
             text = f"for {index.name} in 0 .. {_expr(count)} - 1:"
         case ir.OneThread():

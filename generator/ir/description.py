@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Union
 
 from kernwright.generator.ir.expr import Const, Expr, Var
 from kernwright.generator.ir.layout import SharedLayout, VectorRows
@@ -38,7 +37,7 @@ class Fragment:
     role: str = "accumulator"
 
 
-TileLayout = Union[VectorRows, Fragment]
+TileLayout = VectorRows | Fragment
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +246,16 @@ class Produce:
 
 @dataclass(frozen=True, slots=True)
 class Consume:
-    """Read one stage: wait until it is full, use it, release it as early as its last reader allows."""
+    """Read one stage: wait until it is full, use it, release it as early as its last reader allows.
+
+    `relayed_by` names a pipeline whose full barrier vouches for this one: its producer arrived there after it had itself waited
+    here, so this role does not wait again. `after` names values that are to be computed before the wait, in its shadow.
+    """
 
     pipeline: str
     body: tuple[Operation, ...]
+    relayed_by: str | None = None
+    after: tuple[str, ...] = ()
     source: Source = field(default=UNKNOWN, compare=False, repr=False)
 
 
@@ -283,25 +288,21 @@ class RoleBody:
     source: Source = field(default=UNKNOWN, compare=False, repr=False)
 
 
-Operation = Union[
-    LoadTile,
-    StoreTile,
-    Elementwise,
-    RowReduce,
-    CopyIn,
-    CopyOut,
-    WriteShared,
-    ReadShared,
-    Mma,
-    SetAccumulator,
-    ReadAccumulator,
-    Produce,
-    Consume,
-    Steps,
-    OneThread,
-    RoleBody,
-]
-Block = Union[Produce, Consume, Steps, OneThread, RoleBody]
+Block = Produce | Consume | Steps | OneThread | RoleBody
+Operation = (
+    LoadTile
+    | StoreTile
+    | Elementwise
+    | RowReduce
+    | CopyIn
+    | CopyOut
+    | WriteShared
+    | ReadShared
+    | Mma
+    | SetAccumulator
+    | ReadAccumulator
+    | Block
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +318,7 @@ class Description:
     asserts: tuple[StaticAssert, ...]
     blocks: Blocks | None
     threads: int | None
+    blocks_per_sm: int | None
     pipelines: tuple[Pipeline, ...]
     buffers: tuple[SharedTile, ...]
     accumulators: tuple[Accumulator, ...]

@@ -8,7 +8,6 @@ remainder truncate, as in C. Nodes are immutable and compare by content; the sou
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Union
 
 from kernwright.generator.ir.source import UNKNOWN, Source
 from kernwright.generator.ir.types import DType, boolean, common, i32, promote
@@ -138,7 +137,7 @@ class Element:
     source: Source = field(default=UNKNOWN, compare=False, repr=False)
 
 
-Expr = Union[Const, Var, Unary, Binary, Cast, Select, Call, Element]
+Expr = Const | Var | Unary | Binary | Cast | Select | Call | Element
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:

@@ -294,7 +294,8 @@ class SharedLayout:
     def formula(self) -> str:
         name = f"{self.swizzle}-byte swizzle" if self.swizzle else "no swizzle"
         panels = f", {self.panels} panels of {self.panel_bytes} bytes" if self.panels > 1 else ""
-        return f"{self.dtype} [{self.rows}, {self.columns}] {self.major}-major, {name}{panels}, {self.bytes} bytes on {self.alignment}"
+        shape = f"{self.dtype} [{self.rows}, {self.columns}] {self.major}-major"
+        return f"{shape}, {name}{panels}, {self.bytes} bytes on {self.alignment}"
 
 
 @dataclass(frozen=True, slots=True)

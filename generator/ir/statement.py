@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Union
 
 from kernwright.generator.ir.expr import Const, Element, Expr, Var
 from kernwright.generator.ir.source import UNKNOWN, Source
@@ -95,7 +94,7 @@ class ArrayOperand:
     source: Source = field(default=UNKNOWN, compare=False, repr=False)
 
 
-Operand = Union[Expr, Pointer, ArrayOperand]
+Operand = Expr | Pointer | ArrayOperand
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,4 +120,4 @@ class Blank:
     """An empty line between paragraphs of the text."""
 
 
-Statement = Union[Let, Declare, RegisterArray, Assign, Repeat, If, Execute, Remark, Blank]
+Statement = Let | Declare | RegisterArray | Assign | Repeat | If | Execute | Remark | Blank

@@ -13,9 +13,11 @@ from kernwright.generator.errors import LayoutFault, LimitFault, PipelineFault
 from kernwright.generator.instructions.descriptors import Descriptor, describe_operand
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.description import Description
+from kernwright.generator.ir.expr import Var
 from kernwright.generator.ir.layout import SharedLayout, TmemLayout, TmemLoadRows, WgmmaAccumulator, WgmmaOperandA
 from kernwright.generator.ir.source import Source
-from kernwright.generator.passes.readers import WARPS_PER_GROUP, Reader, readers_of, writer_of
+from kernwright.generator.ir.types import bf16
+from kernwright.generator.passes.readers import WARPS_PER_GROUP, Reader, check_relays, readers_of, writer_of
 
 BARRIER_BYTES = 8
 
@@ -76,6 +78,18 @@ class MmaFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class OperandRegisters:
+    """Register operands of one role that take turns in the same `registers` registers, because their lifetimes are apart.
+
+    ptxas gives every operand array of wgmma registers of its own, so arrays are shared here and not left to it.
+    """
+
+    role: str
+    registers: int
+    operands: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SharedSlot:
     """One row of the shared-memory map; sizes in bytes."""
 
@@ -97,6 +111,7 @@ class Derived:
     pipelines: tuple[PipelineFacts, ...]
     accumulators: tuple[AccumulatorFacts, ...]
     products: tuple[MmaFacts, ...]
+    operands: tuple[OperandRegisters, ...]
     shared: tuple[SharedSlot, ...]
     shared_bytes: int
     tmem_columns: int
@@ -104,6 +119,7 @@ class Derived:
 
 def derive(description: Description, arch: Architecture) -> Derived:
     """Derive every count and layout of `description` on `arch`; raises the fault that the numbers show."""
+    check_relays(description)
     roles = _roles(description, arch)
     pipelines = tuple(_pipeline(description, pipeline, arch) for pipeline in description.pipelines)
     accumulators = tuple(_accumulator(description, item, arch) for item in description.accumulators)
@@ -114,6 +130,7 @@ def derive(description: Description, arch: Architecture) -> Derived:
         for operation in ir.walk(body.body)
         if isinstance(operation, ir.Mma)
     )
+    operands = _operand_registers(description) if arch.machine is Machine.WGMMA else ()
     slots, total = _shared_map(description, pipelines, arch)
     columns = sum(item.layout.allocated_columns for item in accumulators if isinstance(item.layout, TmemLayout))
     if columns > max(arch.tmem_columns, 0) and arch.machine is Machine.TCGEN05:
@@ -124,7 +141,9 @@ def derive(description: Description, arch: Architecture) -> Derived:
             detail=f"{arch.name} has {arch.tmem_columns}.",
         )
     threads = description.threads or 128 * sum(role.all_warpgroups for role in description.roles)
-    return Derived(description, arch, threads, roles, pipelines, accumulators, products, slots, total, columns)
+    return Derived(
+        description, arch, threads, roles, pipelines, accumulators, products, operands, slots, total, columns
+    )
 
 
 def _roles(description: Description, arch: Architecture) -> tuple[RoleFacts, ...]:
@@ -132,7 +151,8 @@ def _roles(description: Description, arch: Architecture) -> tuple[RoleFacts, ...
     if not groups:
         return ()
     # A launch gives every thread the same registers; whole multiples of 8 are what setmaxnreg moves.
-    launch = min(arch.registers_per_thread + 1, arch.registers_per_sm // (128 * groups)) // 8 * 8
+    blocks = description.blocks_per_sm or 1
+    launch = min(arch.registers_per_thread + 1, arch.registers_per_sm // (128 * groups * blocks)) // 8 * 8
     budgets = [(role.registers or launch, role.all_warpgroups) for role in description.roles]
     spent = sum(budget * count for budget, count in budgets)
     if spent > launch * groups:
@@ -141,7 +161,7 @@ def _roles(description: Description, arch: Architecture) -> tuple[RoleFacts, ...
             f"register budgets of {description.symbol!r} do not fit",
             description.source,
             detail=" + ".join(f"{count} x {budget}" for budget, count in budgets if count)
-            + f" = {spent} registers a lane, the launch gives {groups} x {launch} = {groups * launch}.",
+            + f" = {spent} registers a lane, {blocks} block{'s' if blocks > 1 else ''} an SM give {groups} x {launch} = {groups * launch}.",
             fix="Lower a budget; idle warps can go down to 24.",
         )
     facts: list[RoleFacts] = []
@@ -153,7 +173,12 @@ def _roles(description: Description, arch: Architecture) -> tuple[RoleFacts, ...
             continue
         first_of[role.name] = warp
         budget = role.registers or launch
-        change = "unchanged" if budget == launch else f"setmaxnreg.{'inc' if budget > launch else 'dec'} to {budget}"
+        if arch.machine is Machine.TCGEN05:
+            change = "unchanged: accumulators are in tensor memory"
+        else:
+            change = (
+                "unchanged" if budget == launch else f"setmaxnreg.{'inc' if budget > launch else 'dec'} to {budget}"
+            )
         facts.append(RoleFacts(role, warp, WARPS_PER_GROUP * role.all_warpgroups, launch, change))
         warp += WARPS_PER_GROUP * role.all_warpgroups
     return tuple(facts)
@@ -285,6 +310,38 @@ def _product(mma: ir.Mma, role: str, arch: Architecture) -> MmaFacts:
         b,
         "one elected thread of the role's first warp",
     )
+
+
+def _operand_registers(description: Description) -> tuple[OperandRegisters, ...]:
+    """Register operands by role; one whose last reader is past gives its registers to the next of the same size."""
+    groups: list[OperandRegisters] = []
+    for body in description.body:
+        if not isinstance(body, ir.RoleBody):
+            continue
+        operations = ir.walk(body.body)
+        lives: list[tuple[str, int, int, int]] = []
+        for start, operation in enumerate(operations):
+            layout = getattr(operation, "layout", None)
+            if (
+                isinstance(operation, ir.Elementwise | ir.ReadShared)
+                and isinstance(layout, ir.Fragment)
+                and layout.role == "operand"
+            ):
+                reads = [
+                    at
+                    for at, op in enumerate(operations)
+                    if isinstance(op, ir.Mma) and op.a == Var(operation.name, bf16)
+                ]
+                lives.append((operation.name, start, max(reads, default=start), layout.columns // 4))
+        shared: list[tuple[int, int, list[str]]] = []
+        for name, start, end, registers in lives:
+            free = next((slot for slot in shared if slot[0] == registers and slot[1] < start), None)
+            if free is None:
+                shared.append((registers, end, [name]))
+            else:
+                shared[shared.index(free)] = (registers, end, [*free[2], name])
+        groups += [OperandRegisters(body.role, registers, tuple(names)) for registers, _, names in shared]
+    return tuple(groups)
 
 
 def _operand_a(mma: ir.Mma) -> SharedLayout:

@@ -11,6 +11,7 @@ from kernwright.generator.ir.description import Description
 from kernwright.generator.ir.expr import Call, Expr, children
 from kernwright.generator.ir.program import LoweredProgram
 from kernwright.generator.ir.statement import (
+    ArrayOperand,
     Assign,
     Declare,
     Execute,
@@ -36,11 +37,10 @@ class Lowered:
 def lower(description: Description, arch: Architecture) -> Lowered:
     """Lower `description` for `arch`. Raises LayoutFault KW0305 for operations that have no lowering there yet."""
     if description.roles or description.pipelines or description.accumulators:
-        first = (*description.roles, *description.pipelines, *description.accumulators)[0]
         raise LayoutFault(
             "KW0305",
             "roles, pipelines and matrix products are traced and explained, but not lowered yet",
-            first.source,
+            description.source,
             where=f"on {arch.name}",
             fix="Say shipped=False in @program: `kernwright explain` then shows what is derived.",
         )
@@ -92,8 +92,10 @@ def instructions_of(body: tuple[Statement, ...]) -> tuple[str, ...]:
                         match operand:
                             case Pointer(offset=offset):
                                 scan(offset)
-                            case _ if hasattr(operand, "dtype"):
-                                scan(operand)  # type: ignore[arg-type]
+                            case ArrayOperand():
+                                pass
+                            case _:
+                                scan(operand)
                 case _:
                     pass
 

@@ -157,7 +157,7 @@ class RowLowering:
         ]
 
     def _elementwise(self, group: list[ir.Elementwise], rest: list[ir.Operation]) -> None:
-        """One loop over the thread's elements for neighbouring elementwise values; a value used in this loop alone stays a scalar."""
+        """One loop over the elements for neighbouring elementwise values; a value used in this loop alone stays a scalar."""
         later = {name for operation in rest for name in _names_read(operation)}
         stored = {op.value.name for op in rest if isinstance(op, ir.StoreTile) and isinstance(op.value, Var)}
         kept = [item for item in group if item.name in later | stored]
@@ -220,7 +220,8 @@ class RowLowering:
 
     def _who_holds_what(self) -> str:
         lanes, vector = self.layout.lanes_per_row, self.layout.vector
-        return f"Thread t works on row t / {lanes} of the block, on columns {vector} * (t % {lanes}) + i with i = 0 .. {vector - 1}."
+        columns = f"columns {vector} * (t % {lanes}) + i, i = 0 .. {vector - 1}"
+        return f"Thread t works on row t / {lanes} of the block, on {columns}."
 
     def _element(self, expr: Expr) -> Expr:
         """The expression at element `i`: tiles and column factors become array elements, row factors stay scalars."""

@@ -62,6 +62,38 @@ def readers_of(description: Description, pipeline: ir.Pipeline, arch: Architectu
     return tuple(readers)
 
 
+def check_relays(description: Description) -> None:
+    """A relayed wait is legal when the relay's producer itself waits for the stage around its produce block, and this role waits
+    for the relay first; anything else would read a stage that nobody has seen full."""
+    for body in description.body:
+        if not isinstance(body, ir.RoleBody):
+            continue
+        for consume in [op for op in ir.walk(body.body) if isinstance(op, ir.Consume) and op.relayed_by]:
+            relay = next(pipeline for pipeline in description.pipelines if pipeline.name == consume.relayed_by)
+            role, _ = writer_of(description, relay)
+            theirs = next(op for op in description.body if isinstance(op, ir.RoleBody) and op.role == role)
+            waits = any(
+                isinstance(op, ir.Consume)
+                and op.pipeline == consume.pipeline
+                and any(isinstance(inner, ir.Produce) and inner.pipeline == relay.name for inner in ir.walk(op.body))
+                for op in ir.walk(theirs.body)
+            )
+            inside = any(
+                isinstance(op, ir.Consume) and op.pipeline == relay.name and consume in ir.walk(op.body)
+                for op in ir.walk(body.body)
+            )
+            if not (waits and inside):
+                raise PipelineFault(
+                    "KW0406",
+                    f"pipeline {relay.name!r} does not vouch for {consume.pipeline!r}",
+                    consume.source,
+                    where=f"in role {body.role!r}",
+                    detail=f"role {role!r} must consume {consume.pipeline!r} around producing {relay.name!r}, and this role must "
+                    f"consume {relay.name!r} around {consume.pipeline!r}.",
+                    fix="Drop relayed_by: the role then waits itself.",
+                )
+
+
 def _reader(role: ir.Role, blocks: list[ir.Consume], pipeline: ir.Pipeline, arch: Architecture) -> Reader:
     operations = [op for block in blocks for op in ir.walk(block.body)]
     by_threads = [op for op in operations if isinstance(op, ir.ReadShared) and op.origin.pipeline == pipeline.name]
@@ -83,7 +115,7 @@ def _reader(role: ir.Role, blocks: list[ir.Consume], pipeline: ir.Pipeline, arch
         return Reader(
             role.name,
             groups,
-            f"read by wgmma alone: {groups} arrival{'s' if groups > 1 else ''}, one a warpgroup, once the wait proves the reads done",
+            f"read by wgmma alone: one arrival for each warpgroup ({groups}), once its wait has proved the reads done",
             depth,
             why,
         )

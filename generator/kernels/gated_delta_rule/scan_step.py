@@ -76,7 +76,7 @@ def scan_step(k: Kernel, values: int = 64, stages: int = 3, copies: int = 2) -> 
             k.copy_tma(inverse[chunk * CHUNK, 0], stage.inverse)
 
     with k.role("factors", shares="load", warp=1), k.steps("chunk", chunks):
-        with key_ring.consume() as stage, factor_ring.produce() as factor:
+        with key_ring.consume() as stage, value_ring.consume(), factor_ring.produce() as factor:
             gate = k.fetch(stage.gate, by_token, Extent.COLUMNS)
             last = k.fetch(stage.gate, None, Extent.SCALAR)
             k.stage(k.exp2(gate * LOG2E), factor.decay)
@@ -84,7 +84,7 @@ def scan_step(k: Kernel, values: int = 64, stages: int = 3, copies: int = 2) -> 
             k.stage(k.exp2(last * LOG2E), factor.total)
 
     with k.role("output_role", registers=136, replicas=copies), k.steps("chunk", chunks) as chunk:
-        with key_ring.consume() as stage, state_ring.consume() as published:
+        with key_ring.consume() as stage:
             query_operand = k.fetch(stage.query, Fragment(CHUNK, HEAD, "operand"), dtype=bf16)
             row_gate = k.fetch(stage.gate, by_score, Extent.ROWS)
             column_gate = k.fetch(stage.gate, by_score, Extent.COLUMNS)
@@ -94,17 +94,21 @@ def scan_step(k: Kernel, values: int = 64, stages: int = 3, copies: int = 2) -> 
             weight = k.exp2((row_gate - column_gate) * LOG2E) * scale
             masked = k.where(kept, score_values * weight, 0.0)
             score_operand = k.operand(masked)
-            k.mma(output, query_operand, published.state.T, accumulate=False)
-            output.scale(k.exp2(row_gate * LOG2E) * scale)
-            k.mma(output, score_operand, published.fresh.T)
+            with state_ring.consume(after=(score_operand,)) as published:
+                k.mma(output, query_operand, published.state.T, accumulate=False)
+                output.scale(k.exp2(row_gate * LOG2E) * scale)
+                k.mma(output, score_operand, published.fresh.T)
         output_values = output.read()
         k.stage(output_values, staged)
         k.copy_tma(staged, outputs[chunk * CHUNK, 0])
 
     with k.role("state_role", registers=200):
         state.fill(0.0)
-        with k.steps("chunk", chunks), key_ring.consume() as stage, value_ring.consume() as chunk_values:
-            with factor_ring.consume() as factor, state_ring.produce() as published:
+        with k.steps("chunk", chunks), factor_ring.consume() as factor, state_ring.produce() as published:
+            with (
+                key_ring.consume(relayed_by=factor_ring) as stage,
+                value_ring.consume(relayed_by=factor_ring) as chunk_values,
+            ):
                 state_values = state.read()
                 state_operand = k.operand(state_values)
                 k.mma(projected, state_operand, stage.key.T, accumulate=False)

@@ -18,6 +18,7 @@ def mma_tile(k: Kernel, tile_k: int = 64, stages: int = 3) -> None:
         b=shared(bf16, (64, tile_k), swizzle=128),
     )
     result = k.accumulator("result", 128, 64)
+    k.occupancy(blocks_per_sm=2)
     staged = k.buffer("staged", shared(f32, (128, 64), swizzle=128))
 
     with k.role("load", registers=40), k.one_thread(), k.steps("slab", depth // tile_k) as slab:

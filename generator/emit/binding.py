@@ -1,0 +1,229 @@
+"""The committed plain-C binding of a program: what it checks, which scalars it reads from shapes, how it launches.
+
+All helpers stand in one shared header; a program's own file is its table of checks and nothing else. The argument order
+of the function `run` is: tensors in the program's order, then the scalars that no shape gives, in the program's order.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from kernwright.generator.emit.expressions import print_expression
+from kernwright.generator.ir.expr import Const, Expr, children
+from kernwright.generator.ir.program import LoweredProgram, ScalarParameter, TensorParameter
+from kernwright.generator.ir.types import DType, Kind, boolean, f64
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
+HEADER = "generated/include/binding.h"
+WIDTH = 120
+INT64_MAX = (1 << 63) - 1
+DTYPES = {
+    "boolean": "KW_BOOL",
+    **{name: f"KW_{name.upper()}" for name in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")},
+    **{name: f"KW_{name.upper()}" for name in ("bf16", "f16", "f32", "f64")},
+}
+GREATEST = {"f32": "FLT_MAX", "f64": "DBL_MAX"}
+FUNCTIONS = {"min": "kw_min", "max": "kw_max"}
+RESERVED = frozenset(
+    re.findall(
+        r"\w+",
+        """alignas alignof asm auto bool break case catch char class const constexpr continue default delete do double
+        else enum explicit export extern false float for friend goto if inline int long mutable namespace new
+        operator private protected public register restrict return short signed sizeof static struct switch template
+        this throw true try typedef typeid typename typeof union unsigned using virtual void volatile while""",
+    )
+)
+
+
+def print_binding(program: LoweredProgram) -> str:
+    """The C text of `<program>_binding.c`.
+
+    Raises ValueError for what a binding cannot serve: a program without tensors, a name that C or C++ reserves, a
+    scalar of a type that no caller can pass, or a scalar bound to a dimension that does not exist.
+    """
+    _check(program)
+    tensors = program.tensors
+    passed = [scalar for scalar in program.scalars if scalar.bound_to is None]
+    names = [tensor.name for tensor in tensors] + [scalar.name for scalar in passed]
+    position = {name: index for index, name in enumerate(names)}
+    return (
+        _environment()
+        .get_template("binding.c.j2")
+        .render(
+            title=f"{program.symbol}: the host side of its kernel.",
+            symbol=program.symbol,
+            signature=", ".join(names),
+            arguments_doc=[_describe(tensor) for tensor in tensors] + [_describe_scalar(scalar) for scalar in passed],
+            count=len(names),
+            threads=program.launch.threads,
+            cluster="{" + ", ".join(str(extent) for extent in program.launch.cluster) + "}",
+            shared_bytes=program.launch.dynamic_shared_bytes,
+            constants=_constants(program),
+            tensors=", ".join(tensor.name for tensor in tensors),
+            argument_checks=[_argument_check(tensor, position[tensor.name]) for tensor in tensors],
+            scalars=[line for scalar in program.scalars for line in _scalar(scalar, program, position)],
+            layout_checks=[line for tensor in tensors for line in _layout_check(tensor)],
+            grid=", ".join(_print(extent) for extent in program.launch.grid),
+            kernel_arguments=_kernel_arguments(program),
+        )
+    )
+
+
+def print_binding_header() -> str:
+    """The C text of `generated/include/binding.h`, which every binding includes."""
+    return _environment().get_template("include/binding.h.j2").render()
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def _check(program: LoweredProgram) -> None:
+    tensors = {tensor.name: tensor for tensor in program.tensors}
+    if not tensors:
+        raise ValueError(f"{program.symbol}: a binding needs a tensor, whose device it launches on")
+    for parameter in program.parameters:
+        name = parameter.name
+        if name in RESERVED or name.startswith(("kw_", "KW_", "ffi_", "Kw")) or not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise ValueError(f"{program.symbol}: parameter {name!r} is not usable as a name in C; rename it")
+    for scalar in program.scalars:
+        if scalar.bound_to is not None:
+            tensor, dimension = scalar.bound_to
+            if tensor not in tensors or not 0 <= dimension < len(tensors[tensor].shape):
+                raise ValueError(f"{program.symbol}: {scalar.name} is bound to dimension {dimension} of {tensor!r}")
+            if not scalar.dtype.is_integer or scalar.dtype == boolean:
+                raise ValueError(f"{program.symbol}: {scalar.name} is a {scalar.dtype}, a dimension is an integer")
+        elif scalar.dtype.is_float and scalar.dtype.name not in GREATEST:
+            raise ValueError(f"{program.symbol}: {scalar.name} is a {scalar.dtype}; pass an f32 and convert it")
+    for tensor_parameter in program.tensors:
+        if not tensor_parameter.shape:
+            raise ValueError(f"{program.symbol}: {tensor_parameter.name} has no dimensions; declare it as [1]")
+
+
+def _print(expr: Expr) -> str:
+    return print_expression(expr, lambda function: FUNCTIONS.get(function, function))
+
+
+def _text(exprs: tuple[Expr, ...]) -> str:
+    """`[rows, 128]` for messages: without the suffixes of literals."""
+    return "[" + ", ".join(re.sub(r"\b(\d+)(?:ull|ll|u)\b", r"\1", _print(expr)) for expr in exprs) + "]"
+
+
+def _list(exprs: tuple[Expr, ...]) -> str:
+    return f"KW_LIST({', '.join(_print(expr) for expr in exprs)})"
+
+
+def _describe(tensor: TensorParameter) -> str:
+    verb = {"read": "read", "write": "written", "update": "read and written"}[tensor.access]
+    folds = ", leading dimensions fold" if tensor.folded else ""
+    return f"{tensor.name}: {tensor.dtype} {_text(tensor.shape)}{folds}, {tensor.alignment}-byte aligned, {verb}"
+
+
+def _describe_scalar(scalar: ScalarParameter) -> str:
+    if scalar.dtype == boolean:
+        return f"{scalar.name}: boolean"
+    if scalar.dtype.is_float:
+        return f"{scalar.name}: {scalar.dtype}, finite" + ("" if scalar.minimum is None else f", >= {scalar.minimum:g}")
+    low, high = _limits(scalar)
+    multiple = f", a multiple of {scalar.multiple_of}" if scalar.multiple_of != 1 else ""
+    return f"{scalar.name}: {scalar.dtype}, {low} to {high}{multiple}"
+
+
+def _constants(program: LoweredProgram) -> list[str]:
+    """Definitions of the named constants that shapes, strides and grid mention, in the order of the program's table."""
+    exprs = [*program.launch.grid, *(e for t in program.tensors for e in (*t.shape, *t.strides))]
+    used = {constant.name for expr in exprs for constant in _named(expr)}
+    rows = [row.constant for row in program.constants if row.constant.name in used]
+    return [f"const {row.dtype.cpp} {row.name} = {_print(Const(row.value, row.dtype))};" for row in rows]
+
+
+def _named(expr: Expr) -> list[Const]:
+    if isinstance(expr, Const):
+        return [expr] if expr.name is not None else []
+    return [constant for child in children(expr) for constant in _named(child)]
+
+
+def _argument_check(tensor: TensorParameter, position: int) -> str:
+    folded = "KW_FOLDED" if tensor.folded else "KW_EXACT"
+    arguments = (
+        f'{position}, "{tensor.name}", {DTYPES[tensor.dtype.name]}, {len(tensor.shape)}, {folded}, &{tensor.name}'
+    )
+    return f"if (kw_tensor(&kw_call, {arguments})) return -1;"
+
+
+def _limits(scalar: ScalarParameter) -> tuple[int, int]:
+    low = scalar.dtype.low if scalar.low is None else scalar.low
+    high = scalar.dtype.high if scalar.high is None else scalar.high
+    return low, min(high, INT64_MAX)
+
+
+def _integer(value: int) -> str:
+    return f"({value + 1} - 1)" if value == -(1 << 63) else str(value)
+
+
+def _scalar(scalar: ScalarParameter, program: LoweredProgram, position: dict[str, int]) -> list[str]:
+    """The check of a scalar and its definition with the kernel's type."""
+    name, dtype = scalar.name, scalar.dtype
+    low, high = _limits(scalar) if dtype.is_integer else (0, 0)
+    limits = f"{_integer(low)}, {_integer(high)}, {scalar.multiple_of}"
+    if scalar.bound_to is not None:
+        tensor, dimension = scalar.bound_to
+        return [
+            f'if (kw_dimension(&{tensor}, {dimension}, "{name}", {limits})) return -1;',
+            f"const {dtype.cpp} {name} = {_narrow(dtype)}{tensor}.shape[{dimension}];",
+        ]
+    head = f'&kw_call, {position[name]}, "{name}"'
+    if dtype == boolean:
+        return [f"bool {name};", f"if (kw_boolean({head}, &{name})) return -1;"]
+    if dtype.kind is Kind.FLOAT:
+        greatest = GREATEST[dtype.name]
+        minimum = f"-{greatest}" if scalar.minimum is None else _print(Const(scalar.minimum, f64))
+        return [
+            f"double kw_{name};",
+            f"if (kw_real({head}, {minimum}, {greatest}, &kw_{name})) return -1;",
+            f"const {dtype.cpp} {name} = {'(float)' if dtype.bits == 32 else ''}kw_{name};",
+        ]
+    return [
+        f"long long kw_{name};",
+        f"if (kw_integer({head}, {limits}, &kw_{name})) return -1;",
+        f"const {dtype.cpp} {name} = {_narrow(dtype)}kw_{name};",
+    ]
+
+
+def _narrow(dtype: DType) -> str:
+    """The cast from a 64-bit integer that was checked to fit."""
+    return "" if dtype.name == "i64" else f"({dtype.cpp})"
+
+
+def _layout_check(tensor: TensorParameter) -> list[str]:
+    shape, strides = _list(tensor.shape), _list(tensor.strides)
+    head = f'if (kw_layout(&{tensor.name}, "{_text(tensor.shape)}", {shape},'
+    tail = f'"{_text(tensor.strides)}", {strides}, {tensor.alignment})) return -1;'
+    if len(head) + len(tail) + 3 <= WIDTH:
+        return [f"{head} {tail}"]
+    return [head, " " * len("if (kw_layout(") + tail]
+
+
+def _kernel_arguments(program: LoweredProgram) -> str:
+    """Addresses of the kernel's arguments, in its order, as many to a line as fit."""
+    addresses = [
+        f"&{p.name}.data" if isinstance(p, TensorParameter) else f"(void*)&{p.name}" for p in program.parameters
+    ]
+    lines, indent = [""], len("  void* kw_arguments[] = {")
+    for address in addresses:
+        if len(lines[-1]) + len(address) + indent + 4 > WIDTH:
+            lines.append("")
+        lines[-1] += address + ", "
+    return ("\n" + " " * indent).join(line.rstrip() for line in lines).removesuffix(",")

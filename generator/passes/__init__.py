@@ -1,0 +1,1 @@
+"""From a description to a lowered program: placement and derived facts, lowering, ranges, simplification, checks."""
