@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kernwright.generator.workflow.plan import Plan
     from kernwright.generator.workflow.record import BuildRecord, Unit
+    from kernwright.generator.workflow.report import Report
     from kernwright.generator.workflow.select import Selection
 
 CLEAN, WOULD_CHANGE, ERROR, INTERRUPTED = 0, 1, 2, 130
@@ -88,9 +88,10 @@ def _run(options: argparse.Namespace) -> tuple[str, int]:
     _progress("generating")
     from kernwright.generator.errors import repository_root
     from kernwright.generator.pipeline import generate
-    from kernwright.generator.workflow import record, select, write
+    from kernwright.generator.workflow import record, report, select, write
 
     root = repository_root()
+    _check_place(root)
     files = generate().files
     new = record.generated_record(files)
     archs = tuple(arch for arch in options.arch.split(",") if arch)
@@ -101,6 +102,7 @@ def _run(options: argparse.Namespace) -> tuple[str, int]:
     with nullcontext() if reading else write.tree_lock(root, options.wait, _message):
         _progress("comparing")
         plan, selection = select.select_plan(root, files, new, wanted, whole=not options.programs and not archs)
+        evidence = select.stale_evidence(root, selection)
         write_now = bool(plan.changes) and not reading and (options.force or not plan.hand_edited)
         if write_now:
             _progress("writing")
@@ -108,22 +110,22 @@ def _run(options: argparse.Namespace) -> tuple[str, int]:
     code = CLEAN if write_now or options.dry_run or not plan.changes else WOULD_CHANGE
     if options.verify:
         code = _build(selection, options) if write_now or not plan.changes else _not_built(code)
-    return _outcome(options, root, plan, selection, write_now, code), code
+    refused = bool(plan.hand_edited) and not write_now and not reading
+    outcome = report.Report(plan, write_now, refused, code, selection.pulled, evidence)
+    return _render(outcome, options), code
 
 
-def _outcome(
-    options: argparse.Namespace, root: Path, plan: Plan, selection: Selection, written: bool, code: int
-) -> str:
+def _render(outcome: Report, options: argparse.Namespace) -> str:
     """What standard output gets of a run that reached a verdict; hints go to standard error."""
-    from kernwright.generator.workflow import diff, report
-    from kernwright.generator.workflow.select import stale_evidence
+    from dataclasses import replace
 
+    from kernwright.generator.workflow import diff, report
+
+    plan = outcome.plan
     colour = options.format == "text" and diff.wants_colour(sys.stdout)
     diffs = {entry.path: diff.unified_diff(entry, colour) for entry in plan.changes} if options.diff else None
-    refused = bool(plan.hand_edited) and not written and not (options.check or options.diff or options.dry_run)
-    evidence = stale_evidence(root, selection)
-    outcome = report.Report(plan, written, refused, code, selection.pulled, evidence, diffs)
-    if plan.hand_edited and not written:
+    outcome = replace(outcome, diffs=diffs)
+    if plan.hand_edited and not outcome.written:
         _message(report.hand_edit_help(plan))
     if options.format == "json":
         return report.report_json(outcome)
@@ -175,6 +177,20 @@ def _check_python() -> None:
         raise RuntimeError(f"Python {name} is not supported: the same text is promised for Python {first} to {last}")
 
 
+def _check_place(root: Path) -> None:
+    """Refuses to work on one tree from inside another: an installed copy would silently check or write its own files."""
+    from pathlib import Path
+
+    from kernwright.generator.workflow.record import WorkflowError
+
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / "build.json").is_file() and (folder / "generator" / "kernels").is_dir():
+            if folder.resolve() != root:
+                raise WorkflowError(f"this command works on {root}, not on {folder}: install that checkout with pip -e")
+            return
+
+
 def _explain(error: BaseException, style: str) -> str:
     """Says on standard error why there is no verdict; returns what standard output gets."""
     from kernwright.generator.errors import KernelError
@@ -196,6 +212,7 @@ def _explain(error: BaseException, style: str) -> str:
 
 def _deliver(output: str, code: int) -> int:
     """Writes `output` to standard output. A reader that went away is no error; a full disk behind it is one."""
+    _progress("")
     try:
         sys.stdout.write(output)
         sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 
 from kernwright.generator.arch import ARCHITECTURES
 from kernwright.generator.errors import CATALOGUE
@@ -29,3 +30,9 @@ def explain(subject: str, arch: str | None = None) -> str:
         raise ValueError(f"{subject} is described for {', '.join(description.archs)}, not for {arch!r}")
     chosen = (arch,) if arch else description.archs
     return "\n".join(print_outline(derive(description, ARCHITECTURES[name])) for name in chosen)
+
+
+def main(subjects: Sequence[str], arch: str | None = None) -> int:
+    """Print the explanation of every subject; used by `kernwright explain`. Raises ValueError for an unknown one."""
+    print("\n".join(explain(subject, arch) for subject in subjects), end="")
+    return 0

@@ -290,7 +290,7 @@ def lower_rows(description: Description, arch: Architecture) -> tuple[tuple[Stat
     layout = layouts.pop()
     assert isinstance(layout, VectorRows)
     body = RowLowering(description, arch, layout).run()
-    rounded_up = Binary("+", blocks.extent, Binary("-", blocks.step, integer(1)))
+    rounded_up = Binary("-", Binary("+", blocks.extent, blocks.step), integer(1))
     grid = (Binary("/", rounded_up, blocks.step), integer(1), integer(1))
     return body, Launch(threads=description.threads, grid=grid)
 

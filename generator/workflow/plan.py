@@ -26,7 +26,6 @@ from kernwright.generator.workflow.digest import bytes_sha256, lf_bytes
 from kernwright.generator.workflow.record import (
     BUILD_JSON,
     WorkflowError,
-    is_output_path,
     parse_record,
     read_record,
 )
@@ -112,11 +111,18 @@ def check_paths(paths: Collection[str]) -> None:
     others where case does not count."""
     folded: dict[str, str] = {}
     for path in sorted(paths):
-        if path != BUILD_JSON and not is_output_path(path):
+        if path != BUILD_JSON and not _is_output_path(path):
             raise WorkflowError(f"the generator wants to write {path!r}, which is not a plain path below generated/")
         twin = folded.setdefault(path.casefold(), path)
         if twin != path:
             raise WorkflowError(f"{twin} and {path} differ in case only and would be one file on some systems")
+
+
+def _is_output_path(path: str) -> bool:
+    """Whether `path` is a plain path below `generated/`: writing or removing it cannot reach anything else."""
+    folder, *parts = path.split("/")
+    plain = (part not in ("", ".", "..") and "\\" not in part and "\0" not in part for part in parts)
+    return folder == "generated" and bool(parts) and all(plain)
 
 
 def temporary_name(path: str) -> str:

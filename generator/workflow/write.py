@@ -79,7 +79,7 @@ def apply_plan(root: Path, plan: Plan) -> None:
     try:
         for entry in writes:
             staged[entry.path] = root / temporary_name(entry.path)
-            created += _make_folders(staged[entry.path].parent)
+            _make_folders(staged[entry.path].parent, created)
             _stage(root / entry.path, staged[entry.path], entry.content or b"")
         for path in sorted(staged.keys() - {BUILD_JSON}):
             replaced = True
@@ -120,14 +120,12 @@ def _check_target(root: Path, entry: Entry) -> None:
         raise WorkflowError(f"{entry.path} cannot be removed: its folder is read-only; nothing was changed")
 
 
-def _make_folders(folder: Path) -> list[Path]:
-    """Creates `folder` and its missing parents; the list of those it created, outermost first."""
-    created: list[Path] = []
+def _make_folders(folder: Path, created: list[Path]) -> None:
+    """Creates `folder` and its missing parents, and appends those it created, outermost first."""
     if not folder.is_dir():
-        created += _make_folders(folder.parent)
+        _make_folders(folder.parent, created)
         folder.mkdir()
         created.append(folder)
-    return created
 
 
 def _stage(target: Path, temporary: Path, content: bytes) -> None:

@@ -1,0 +1,34 @@
+"""When a call may go straight to a library, past torch's dispatcher, and what its tensors need for that."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+PLAIN = (Tensor, torch.nn.Parameter)
+ALIGNED_ELEMENTS = 16
+"""A view that starts at a multiple of this many elements of an allocation is aligned to 32 bytes or more."""
+
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_transforms = torch._C._functorch.peek_interpreter_stack
+_tracing = torch._C._get_tracing_state
+
+
+def is_direct(*tensors: Tensor) -> bool:
+    """True when nothing watches or transforms the call: CUDA tensors, no gradient, mode, transform or tracing."""
+    for tensor in tensors:
+        if type(tensor) not in PLAIN or not tensor.is_cuda:
+            return False
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        return False
+    return not _dispatch_modes() and _transforms() is None and _tracing() is None and forward_ad._current_level < 0
+
+
+def launchable(tensor: Tensor) -> Tensor:
+    """The tensor itself when a kernel can read it in place, else a contiguous, aligned copy."""
+    if not tensor.is_contiguous():
+        return tensor.contiguous()
+    if tensor.storage_offset() % ALIGNED_ELEMENTS:
+        return tensor.clone(memory_format=torch.contiguous_format)
+    return tensor

@@ -1,0 +1,61 @@
+"""`python -m tests.gpu [--out FILE] [--only NAME]`: run every check on the current CUDA device and print what each found.
+
+Exit code 0 when all hold, 1 when one fails, 2 without a CUDA device. `--out` writes the results as JSON for `kernwright evidence`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import traceback
+from datetime import date
+from pathlib import Path
+
+
+def main() -> int:
+    """Run the checks."""
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__)
+    parser.add_argument("--out", type=Path, help="write the results as JSON")
+    parser.add_argument("--only", help="run the checks whose name contains this")
+    options = parser.parse_args()
+    import torch
+
+    if not torch.cuda.is_available():
+        print("no CUDA device: torch.cuda.is_available() is False", file=sys.stderr)
+        return 2
+    from kernwright.runtime.loader.load import default_manifest
+    from kernwright.runtime.loader.search import architecture_of
+    from tests.gpu import rmsnorm_silu_gate  # noqa: F401  (registers its checks)
+    from tests.gpu.registry import CHECKS
+
+    device, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
+    arch = architecture_of(capability, default_manifest(), device).name
+    print(f"{device}, {arch}, torch {torch.__version__}")
+    results: list[dict[str, object]] = []
+    failed = 0
+    for item in CHECKS:
+        if options.only and options.only not in item.name:
+            continue
+        start = time.perf_counter()
+        try:
+            found = item.function()
+            torch.cuda.synchronize()
+        except Exception:
+            failed += 1
+            print(f"FAILED {item.name}\n{traceback.format_exc()}", flush=True)
+            continue
+        print(f"ok     {item.name}: {found} ({time.perf_counter() - start:.1f} s)", flush=True)
+        results += [
+            {"program": program, "arch": arch, "check": item.name, "device": device, "date": f"{date.today()}", "result": found}
+            for program in item.programs
+        ]
+    if options.out:
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
+    print(f"{len({r['check'] for r in results})} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
