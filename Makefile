@@ -46,7 +46,7 @@ bench: $(VENV)/.generate
 
 # Runs with the interpreter that is given: no set-up, no compiler, no network. Libraries: build/libraries or KERNWRIGHT_LIBRARIES.
 gpu-test:
-	KERNWRIGHT_JIT=0 PYTHONPATH=. $(PYTHON) -m tests.gpu $(GPU_TEST_ARGUMENTS)
+	KERNWRIGHT_JIT=0 PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m tests.gpu $(GPU_TEST_ARGUMENTS)
 
 # The hand-written targets of docs/targets, compiled for their architectures; `make -C docs/targets check` says how to run them.
 targets: toolchain

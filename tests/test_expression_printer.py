@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import struct
 from pathlib import Path
 
@@ -14,9 +15,22 @@ from support.c_expression_parser import normal, parse
 from support.c_semantics import Undefined, evaluate
 from support.compiled_oracle import Case, run, source_of
 from support.expression_trees import BY_NAME, INTEGER_DTYPES, ends, trees
+from support.expression_trees import tree as random_tree
 
 from kernwright.generator.emit.expressions import annotate, print_expression
-from kernwright.generator.ir.expr import BINARY_OPERATORS, Binary, Call, Cast, Const, Element, Expr, Select, Unary, Var
+from kernwright.generator.ir.expr import (
+    BINARY_OPERATORS,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Element,
+    Expr,
+    Select,
+    Unary,
+    Var,
+    children,
+)
 from kernwright.generator.ir.types import bf16, boolean, f16, f32, f64, i16, i32, i64, u8, u32, u64
 
 A, B, C, D, P, Q = (Var(name, i32) for name in "abcdpq")
@@ -117,18 +131,23 @@ NAMES: dict[str, Expr] = {**BY_NAME, **{v.name: v for v in (A, B, C, D, P, Q)}}
 
 
 def _names_of(tree: Expr) -> dict[str, Expr]:
-    from kernwright.generator.ir.expr import children
-
     found = {tree.name: tree} if isinstance(tree, Const) and tree.name is not None else {}
     for operand in children(tree):
         found |= _names_of(operand)
     return found
 
 
-@settings(derandomize=True, max_examples=400, deadline=None)
+@settings(derandomize=True, max_examples=200, deadline=None)
 @given(trees())
 def test_parse_of_print_is_the_tree(tree: Expr) -> None:
     assert parse(print_expression(tree), NAMES | _names_of(tree)) == normal(tree)
+
+
+def test_a07_ten_thousand_trees_of_depth_six() -> None:
+    pick = random.Random("printer")
+    for _ in range(10_000):
+        expr = random_tree(pick.choice, depth=6)
+        assert parse(print_expression(expr), NAMES | _names_of(expr)) == normal(expr), print_expression(expr)
 
 
 @pytest.mark.parametrize("outer", BINARY_OPERATORS)

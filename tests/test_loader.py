@@ -214,7 +214,6 @@ for args in ((x, z, weight, y), (x, z, weight, y, -1.0), (x, None, weight, y, 1e
         library.run(*args)
     except Exception as error:
         errors.append([type(error).__name__, str(error).splitlines()[0]])
-driver.fake_time  # the driver stays quiet below only for the C side, so few calls are timed
 start = time.perf_counter()
 for _ in range(100):
     library.run(x, z, weight, y, 1e-6)
@@ -249,6 +248,8 @@ def test_a_library_runs_on_a_gpu(programs: manifest.Manifest) -> None:
 
     import torch
 
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
     from kernwright.runtime.ops.reference import rmsnorm_silu_gate_forward
 
     capability = torch.cuda.get_device_capability(0)

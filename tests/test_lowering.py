@@ -9,8 +9,9 @@ import pytest
 
 from kernwright.generator.arch import ALL, ARCHITECTURES
 from kernwright.generator.dsl import MAXIMUM_GRID, Kernel, bf16, f32, i32, i64
+from kernwright.generator.emit.expressions import print_expression
 from kernwright.generator.emit.kernel import print_kernel, print_statements
-from kernwright.generator.errors import LayoutFault, TensorFault
+from kernwright.generator.errors import ExpressionFault, LayoutFault, TensorFault
 from kernwright.generator.ir.digest import digest
 from kernwright.generator.ir.program import LoweredProgram
 from kernwright.generator.ir.statement import Let
@@ -166,3 +167,49 @@ def test_every_lowering_states_types_that_mix_no_widths(trace):
     assert "const long long row = (long long)blockIdx.x * kRowsPerBlock + threadIdx.x / kLanesPerRow;" in text
     assert "const int column = (int)threadIdx.x % kLanesPerRow * kVector;" in text
     assert f32.cpp in text
+
+
+class TestFormulas:
+    """Shapes and grids as sympy formulas: converted exactly, or refused by name; the direct way gives equal nodes."""
+
+    def test_the_grid_of_the_norm_is_the_ceiling_that_sympy_says(self):
+        import sympy
+
+        from kernwright.generator.ir.symbolic import to_sympy
+
+        program = norm()
+        rows = sympy.Symbol("rows", integer=True, nonnegative=True)
+        wanted = sympy.ceiling(rows / 8)
+        got = to_sympy(program.launch.grid[0])
+        (symbol,) = got.free_symbols
+        for value in (0, 1, 7, 8, 9, 16_777_248, MAXIMUM_GRID * 8):
+            assert got.subs(symbol, value) == wanted.subs(rows, value)
+
+    def test_a_shape_is_a_formula_over_symbols(self, trace):
+        def described(k: Kernel) -> None:
+            """A workspace of one row for every 32 rows."""
+            import sympy
+
+            rows = k.scalar("rows", i64, high=1 << 20)
+            source = k.tensor("source", bf16, (rows, 128))
+            k.tensor("partial", f32, (sympy.ceiling(rows.symbol / 32), 128), access="write")
+            target = k.tensor("target", bf16, (rows, 128), access="write")
+            layout = k.vector_rows(128)
+            block = k.blocks(rows, step=layout)
+            value = k.load(source[block], layout)
+            k.store(target[block], value)
+
+        (shape,) = [p.shape for p in trace(described).parameters if p.name == "partial"]
+        assert print_expression(shape[0]) == "(rows + 31) / 32"
+
+    def test_a_shape_that_is_no_integer_is_refused(self, trace):
+        def described(k: Kernel) -> None:
+            """Half a row."""
+            rows = k.scalar("rows", i64, high=1 << 20)
+            k.tensor("half", f32, (rows.symbol / 2, 128))
+
+        with pytest.raises(ExpressionFault) as caught:
+            trace(described)
+        assert caught.value.code == "KW0702"
+        assert "rows/2" in str(caught.value)
+        assert 'k.tensor("half"' in str(caught.value)

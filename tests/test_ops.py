@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from support.norm_inputs import inputs
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.library import opcheck
 
 import kernwright
 from kernwright.runtime.ops import programs, reference
@@ -21,14 +21,6 @@ OPS = torch.ops.kernwright
 norm = kernwright.rmsnorm_silu_gate
 BF16_STEP = 2.0**-8  # half a unit in the last place of BF16, relative
 BOTH = pytest.mark.parametrize("weight_dtype", [torch.bfloat16, torch.float32])
-
-
-def inputs(*shape: int, weight_dtype: torch.dtype = torch.bfloat16, seed: int = 0, grad: bool = False) -> list[Tensor]:
-    """x and z [*shape, 128] BF16, weight [128]."""
-    generator = torch.Generator().manual_seed(seed)
-    x, z = (torch.randn(*shape, 128, generator=generator).to(torch.bfloat16) for _ in range(2))
-    weight = (1 + torch.randn(128, generator=generator) / 4).to(weight_dtype)
-    return [tensor.requires_grad_(grad) for tensor in (x, z, weight)]
 
 
 def exact(x: Tensor, z: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -206,7 +198,7 @@ def test_refusal(case: str) -> None:
 
 def test_out_has_no_gradient() -> None:
     x, z, weight = inputs(4, grad=True)
-    with pytest.raises(RuntimeError, match="out= has no gradient; call it under torch.no_grad"):
+    with pytest.raises(RuntimeError, match=r"out= has no gradient; call it under torch\.no_grad"):
         norm(x, z, weight, out=torch.empty_like(x))
     with torch.no_grad():
         assert torch.equal(norm(x, z, weight, out=torch.empty_like(x)), norm(x, z, weight))
@@ -219,124 +211,7 @@ def test_second_derivatives_are_refused() -> None:
         gradient.sum().backward()
 
 
-# ---- torch's machinery ----
-
-
-@BOTH
-def test_opcheck(weight_dtype: torch.dtype) -> None:
-    grad = inputs(3, 5, weight_dtype=weight_dtype, grad=True)
-    plain = inputs(3, 5, weight_dtype=weight_dtype)
-    low_level = getattr(OPS, programs.RMSNORM_SILU_GATE_FORWARD[str(weight_dtype).removeprefix("torch.")]).default
-    results = [
-        opcheck(OPS.rmsnorm_silu_gate.default, (*grad, 1e-6)),
-        opcheck(OPS.rmsnorm_silu_gate.default, (*plain, 1e-6)),
-        opcheck(OPS.rmsnorm_silu_gate_backward.default, (torch.ones_like(plain[0]), *plain, 1e-6)),
-        opcheck(low_level, (*plain, torch.empty_like(plain[0]), 1e-6)),
-    ]
-    assert {verdict for result in results for verdict in result.values()} == {"SUCCESS"}
-
-
-def test_low_level_operators_write_their_result() -> None:
-    x, z, weight = inputs(3)
-    for dtype, symbol in programs.RMSNORM_SILU_GATE_FORWARD.items():
-        y = torch.zeros_like(x)
-        cast = weight.to(getattr(torch, dtype))
-        assert getattr(OPS, symbol)(x, z, cast, y, 1e-6) is None
-        assert torch.equal(y, norm(x, z, cast))
-
-
-@BOTH
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_compile_in_one_graph(weight_dtype: torch.dtype, dynamic: bool) -> None:
-    def model(x: Tensor, z: Tensor, weight: Tensor) -> Tensor:
-        return norm(x * 2, z, weight).float().square()
-
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=dynamic)
-    for rows in (4, 9):
-        eager, traced = (inputs(rows, 3, weight_dtype=weight_dtype, grad=True) for _ in range(2))
-        model(*eager).sum().backward()
-        result = compiled(*traced)
-        assert torch.equal(result, model(*eager))
-        result.sum().backward()
-        assert [torch.equal(a.grad, b.grad) for a, b in zip(eager, traced, strict=True)] == [True] * 3  # type: ignore[arg-type]
-
-
-def test_compile_with_out() -> None:
-    x, z, weight = inputs(4)
-
-    def model(x: Tensor, z: Tensor, weight: Tensor, out: Tensor) -> Tensor:
-        return norm(x, z, weight, out=out) + 1
-
-    out = torch.zeros_like(x)
-    with torch.no_grad():
-        result = torch.compile(model, fullgraph=True, backend="aot_eager")(x, z, weight, out)
-    assert torch.equal(out, norm(x, z, weight)) and torch.equal(result, out + 1)
-
-
-def test_compile_refuses_what_eager_refuses() -> None:
-    x, z, weight = inputs(4)
-    compiled = torch.compile(norm, backend="aot_eager")
-    with pytest.raises(TypeError, match="z: expected dtype torch.bfloat16, got torch.float32"):
-        compiled(x, z.float(), weight)
-
-
-def test_export() -> None:
-    class Model(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.ones(128))
-
-        def forward(self, x: Tensor, z: Tensor) -> Tensor:
-            return norm(x, z, self.weight)
-
-    x, z, _ = inputs(6)
-    model = Model()
-    exported = torch.export.export(model, (x, z))
-    assert "kernwright.rmsnorm_silu_gate.default" in exported.graph_module.code
-    assert torch.equal(exported.module()(x, z), model(x, z))
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda:0", "meta"])
-def test_fake_tensors(device: str) -> None:
-    with FakeTensorMode():
-        x, z = (torch.empty(5, 3, 128, dtype=torch.bfloat16, device=device).transpose(0, 1) for _ in range(2))
-        y = norm(x, z, torch.empty(128, device=device))
-    assert (y.shape, y.dtype, y.device, y.is_contiguous()) == ((3, 5, 128), torch.bfloat16, torch.device(device), True)
-
-
-def test_meta_tensors_have_gradients() -> None:
-    x, z = (torch.empty(3, 128, dtype=torch.bfloat16, device="meta", requires_grad=True) for _ in range(2))
-    weight = torch.empty(128, device="meta", requires_grad=True)
-    norm(x, z, weight).sum().backward()
-    assert x.grad is not None and weight.grad is not None
-    assert (x.grad.shape, x.grad.device.type, weight.grad.dtype) == ((3, 128), "meta", torch.float32)
-
-
-def test_checkpointing_and_modes_see_the_operator() -> None:
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils.checkpoint import checkpoint
-
-    seen: list[str] = []
-
-    class Recorder(TorchDispatchMode):
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            seen.append(str(function))
-            return function(*args, **(kwargs or {}))
-
-    x, z, weight = inputs(4, grad=True)
-    with Recorder():
-        checkpoint(norm, x, z, weight, use_reentrant=False).sum().backward()
-    assert seen.count("kernwright.rmsnorm_silu_gate.default") == 2
-    assert seen.count("kernwright.rmsnorm_silu_gate_backward.default") == 1
-
-
-def test_parameters_and_modules() -> None:
-    weight = torch.nn.Parameter(torch.ones(128))
-    x, z, _ = inputs(4)
-    y = norm(x, z, weight)
-    assert y.requires_grad
-    with torch.inference_mode():
-        assert torch.equal(norm(x, z, weight), y)
+# ---- the direct way ----
 
 
 def test_the_direct_way_is_for_plain_calls_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,6 +267,24 @@ def test_a_cuda_call_launches_the_program_of_the_weight(monkeypatch: pytest.Monk
         dtype = str(cast.dtype).removeprefix("torch.")
         assert calls[0] == (programs.RMSNORM_SILU_GATE_FORWARD[dtype], -1)
         assert [a is b for a, b in zip(calls[1], (x, z, cast, out), strict=False)] == [True] * 4 and calls[1][4] == 1e-5
+
+
+def test_a_direct_call_is_refused_in_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the binding refuses, and what it cannot see, ends in the message that CPU tensors give."""
+    module = importlib.import_module("kernwright.runtime.ops.rmsnorm_silu_gate")
+
+    class Library:
+        def run(self, *args: Any) -> None:
+            raise ValueError("the binding's words")
+
+    monkeypatch.setattr(module, "load", lambda symbol, device: Library())
+    monkeypatch.setattr(module, "is_direct", lambda *tensors: all(isinstance(t, Tensor) for t in tensors))
+    for changes, kind, message in REFUSALS.values():
+        with pytest.raises(kind) as caught:
+            norm(**({"x": X, "z": Z, "weight": W} | changes))
+        assert str(caught.value) == f"rmsnorm_silu_gate: {message}"
+    with pytest.raises(ValueError, match="the binding's words"):
+        norm(X, Z, W)
 
 
 def test_importing_starts_no_cuda() -> None:

@@ -161,6 +161,15 @@ def test_where_the_own_folder_is(tmp_path: Path) -> None:
         folder({"KERNWRIGHT_TOOLCHAIN": "here"})
 
 
+def test_a_named_folder_without_the_wheels_is_an_error(tmp_path: Path, values: dict[str, str]) -> None:
+    home = toolkit(tmp_path / "home")
+    with pytest.raises(ToolchainError) as caught:
+        discover(values | {"KERNWRIGHT_TOOLCHAIN": str(tmp_path / "own"), "CUDA_HOME": str(home)})
+    assert str(caught.value).startswith(
+        f"KERNWRIGHT_TOOLCHAIN='{tmp_path / 'own'}' does not hold the pinned wheels of CUDA 13.4.3; `kernwright toolchain"
+    )
+
+
 def test_installing_is_atomic_and_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Path] = []
 

@@ -64,6 +64,12 @@ def run(root: Path, files: dict[str, str]) -> None:
     apply_plan(root, plan)
 
 
+@pytest.fixture(autouse=True)
+def _quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Syncing takes no time here; that it is called is counted all the same."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A tree that is as OLD generates it, in a folder of its own."""

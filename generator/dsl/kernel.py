@@ -7,12 +7,13 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kernwright.generator.dsl.memory import BlockRange, Box, Tensor
 from kernwright.generator.dsl.names import assigned_name, author_source, check_name
 from kernwright.generator.dsl.schedule import ScheduleWords
 from kernwright.generator.dsl.value import Number, Value, call, constant, select
-from kernwright.generator.errors import LayoutFault, LimitFault, NameFault, TensorFault
+from kernwright.generator.errors import ExpressionFault, LayoutFault, LimitFault, NameFault, TensorFault
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.description import Extent
 from kernwright.generator.ir.expr import Binary, Cast, Const, Expr, Var, integer
@@ -90,14 +91,14 @@ class Kernel(ScheduleWords):
         self,
         name: str,
         dtype: DType,
-        shape: tuple[Value | int, ...],
+        shape: tuple[Any, ...],
         *,
         access: str = "read",
         alignment: int = 16,
         folded: bool = False,
         doc: str = "",
     ) -> Tensor:
-        """A contiguous tensor argument. `access` is "read", "write" or "update"; `alignment` in bytes.
+        """A contiguous tensor argument; `shape` holds numbers, scalars, or sympy formulas over `scalar.symbol`. `access` is "read", "write" or "update"; `alignment` in bytes.
 
         `folded` lets any number of leading dimensions stand for the first one: `[T, H, 128]` is taken as `[T * H, 128]`.
         """
@@ -150,6 +151,18 @@ class Kernel(ScheduleWords):
         if not 1 <= blocks_per_sm <= 32:
             raise LimitFault("KW0502", f"{blocks_per_sm} blocks an SM", source, detail="an SM holds at most 32 blocks.")
         self.blocks_per_sm = blocks_per_sm
+
+    def formula(self, formula: Any, source: Source) -> Expr:
+        """A sympy formula over `scalar.symbol`s as an exact integer expression of the program, in i32 where that is proved enough."""
+        from kernwright.generator.ir.symbolic import SymbolicError, from_sympy
+
+        scalars = {
+            p.name: Var(p.name, p.dtype, p.low, p.high, p.source) for p in self.parameters if isinstance(p, ScalarParameter)
+        }
+        try:
+            return from_sympy(formula, scalars)
+        except SymbolicError as error:
+            raise ExpressionFault("KW0702", f"{formula} has no exact integer meaning", source, detail=str(error)) from None
 
     # ---- row-wise programs
 
@@ -408,11 +421,13 @@ class Kernel(ScheduleWords):
         self.emit(ir.RowReduce(final, op, value.expr, value.layout, source))
         return Value(self, Var(final, f32, source=source), Extent.ROWS, value.layout)
 
-    def _dimension(self, item: Value | int, tensor: str, source: Source) -> Expr:
+    def _dimension(self, item: Any, tensor: str, source: Source) -> Expr:
         if isinstance(item, Value):
             self.own(item.kernel, tensor, source)
             return item.expr
-        return integer(item)
+        if isinstance(item, int):
+            return integer(item)
+        return self.formula(item, source)
 
     def _bind(self, extent: Expr, tensor: str, axis: int) -> None:
         """A scalar that stands alone as a dimension is read from the first tensor that has it."""

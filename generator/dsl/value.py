@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernwright.generator.dsl.names import author_source
 from kernwright.generator.errors import ExpressionFault, LayoutFault, TensorFault
 from kernwright.generator.ir.description import Extent, TileLayout
-from kernwright.generator.ir.expr import COMPARISONS, Binary, Call, Cast, Const, Expr, Select, Unary
+from kernwright.generator.ir.expr import COMPARISONS, Binary, Call, Cast, Const, Expr, Select, Unary, Var
 from kernwright.generator.ir.source import Source
 from kernwright.generator.ir.types import DType, bf16, boolean, f16, i32, i64
 
@@ -33,6 +33,15 @@ class Value:
     @property
     def dtype(self) -> DType:
         return self.expr.dtype
+
+    @property
+    def symbol(self) -> Any:
+        """The sympy symbol of a scalar argument, for formulas of shapes: integer, and non-negative where its limits say so."""
+        import sympy
+
+        if not isinstance(self.expr, Var) or not self.dtype.is_integer:
+            raise ExpressionFault("KW0702", "only an integer scalar argument has a symbol", author_source())
+        return sympy.Symbol(self.expr.name, integer=True, nonnegative=True if (self.expr.low or 0) >= 0 else None)
 
     # ---- arithmetic
 

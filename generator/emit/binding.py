@@ -7,17 +7,16 @@ of the function `run` is: tensors in the program's order, then the scalars that 
 from __future__ import annotations
 
 import re
-from functools import cache
-from pathlib import Path
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from dataclasses import replace
 
 from kernwright.generator.emit.expressions import print_expression
-from kernwright.generator.ir.expr import Const, Expr, children
+from kernwright.generator.emit.templates import environment, header_line
+from kernwright.generator.ir.expr import Const, Expr, children, rebuild
 from kernwright.generator.ir.program import LoweredProgram, ScalarParameter, TensorParameter
+from kernwright.generator.ir.source import Source
 from kernwright.generator.ir.types import DType, Kind, boolean, f64
 
-TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
+TEMPLATE = Source("templates/include/binding.h.j2", 1)
 HEADER = "generated/include/binding.h"
 WIDTH = 120
 INT64_MAX = (1 << 63) - 1
@@ -51,9 +50,10 @@ def print_binding(program: LoweredProgram) -> str:
     names = [tensor.name for tensor in tensors] + [scalar.name for scalar in passed]
     position = {name: index for index, name in enumerate(names)}
     return (
-        _environment()
+        environment()
         .get_template("binding.c.j2")
         .render(
+            header=header_line(program.source),
             title=f"{program.symbol}: the host side of its kernel.",
             symbol=program.symbol,
             signature=", ".join(names),
@@ -75,19 +75,7 @@ def print_binding(program: LoweredProgram) -> str:
 
 def print_binding_header() -> str:
     """The C text of `generated/include/binding.h`, which every binding includes."""
-    return _environment().get_template("include/binding.h.j2").render()
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        autoescape=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    return environment().get_template("include/binding.h.j2").render(header=header_line(TEMPLATE))
 
 
 def _check(program: LoweredProgram) -> None:
@@ -117,8 +105,14 @@ def _print(expr: Expr) -> str:
 
 
 def _text(exprs: tuple[Expr, ...]) -> str:
-    """`[rows, 128]` for messages: without the suffixes of literals."""
-    return "[" + ", ".join(re.sub(r"\b(\d+)(?:ull|ll|u)\b", r"\1", _print(expr)) for expr in exprs) + "]"
+    """`[rows, 128]` for messages: numbers in place of named constants, without the suffixes of literals."""
+    return "[" + ", ".join(re.sub(r"\b(\d+)(?:ull|ll|u)\b", r"\1", _print(_unnamed(expr))) for expr in exprs) + "]"
+
+
+def _unnamed(expr: Expr) -> Expr:
+    if isinstance(expr, Const):
+        return replace(expr, name=None)
+    return rebuild(expr, tuple(_unnamed(child) for child in children(expr)))
 
 
 def _list(exprs: tuple[Expr, ...]) -> str:

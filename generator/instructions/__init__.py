@@ -1,6 +1,15 @@
 """The instruction table and its entries, one file a topic."""
 
-from kernwright.generator.instructions import arithmetic, global_memory, warp
+from kernwright.generator.instructions import (
+    arithmetic,
+    barriers,
+    global_memory,
+    matrix_moves,
+    tcgen05,
+    tensor_copies,
+    warp,
+    wgmma,
+)
 from kernwright.generator.instructions.table import Confirmed, Effects, Instruction, instruction, lookup, table
 
 __all__ = [
@@ -8,11 +17,16 @@ __all__ = [
     "Effects",
     "Instruction",
     "arithmetic",
+    "barriers",
     "global_memory",
     "instruction",
     "lookup",
+    "matrix_moves",
     "table",
+    "tcgen05",
+    "tensor_copies",
     "warp",
+    "wgmma",
     "wrapper_names",
 ]
 

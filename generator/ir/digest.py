@@ -5,17 +5,25 @@ from __future__ import annotations
 import hashlib
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import cache
+
+
+@cache
+def _compared(kind: type) -> tuple[str, ...]:
+    """The fields of a node class that take part in comparisons; empty for anything else."""
+    return tuple(f.name for f in fields(kind) if f.compare) if is_dataclass(kind) else ()
 
 
 def canonical(node: object) -> str:
     """A text that two nodes share exactly when they are equal: class names and field values, without `source`."""
-    if is_dataclass(node) and not isinstance(node, type):
-        inner = ",".join(f"{f.name}={canonical(getattr(node, f.name))}" for f in fields(node) if f.compare)
-        return f"{type(node).__name__}({inner})"
+    kind = type(node)
+    if names := _compared(kind):
+        inner = ",".join([f"{name}={canonical(getattr(node, name))}" for name in names])
+        return f"{kind.__name__}({inner})"
     if isinstance(node, tuple | list):
-        return "[" + ",".join(canonical(item) for item in node) + "]"
+        return "[" + ",".join([canonical(item) for item in node]) + "]"
     if isinstance(node, Enum):
-        return f"{type(node).__name__}.{node.name}"
+        return f"{kind.__name__}.{node.name}"
     return repr(node)
 
 

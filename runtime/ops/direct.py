@@ -15,14 +15,19 @@ _transforms = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._get_tracing_state
 
 
-def is_direct(*tensors: Tensor) -> bool:
+def is_direct(x: Tensor, z: Tensor, weight: Tensor) -> bool:
     """True when nothing watches or transforms the call: CUDA tensors, no gradient, mode, transform or tracing."""
-    for tensor in tensors:
-        if type(tensor) not in PLAIN or not tensor.is_cuda:
-            return False
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        return False
-    return not _dispatch_modes() and _transforms() is None and _tracing() is None and forward_ad._current_level < 0
+    return (
+        type(x) in PLAIN
+        and type(z) in PLAIN
+        and type(weight) in PLAIN
+        and x.is_cuda
+        and not ((x.requires_grad or z.requires_grad or weight.requires_grad) and torch.is_grad_enabled())
+        and not _dispatch_modes()
+        and _transforms() is None
+        and _tracing() is None
+        and forward_ad._current_level < 0
+    )
 
 
 def launchable(tensor: Tensor) -> Tensor:

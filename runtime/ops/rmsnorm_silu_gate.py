@@ -55,21 +55,33 @@ def rmsnorm_silu_gate(x: Tensor, z: Tensor, weight: Tensor, eps: float = 1e-6, *
     and infinite ones NaN; a row of zeros with eps = 0 gives NaN; z = -inf gives NaN, a large negative z gives zero;
     subnormal values may be taken as zero. A NaN or infinity never leaves its row, except into the gradient of weight.
     """
-    if torch.compiler.is_compiling():
-        _check(x, z, weight, eps, out)
-    else:
-        _check_views(x, z, weight, out)
-        _check(x, z, weight, eps, out)
+    if not torch.compiler.is_compiling():
         if is_direct(x, z, weight):
-            y = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else out
-            _launch(PROGRAMS[weight.dtype], launchable(x), launchable(z), launchable(weight), y, eps)
-            return y
+            return _direct(x, z, weight, eps, out)
+        _check_views(x, z, weight, out)
+    _check(x, z, weight, eps, out)
     if out is None:
         return torch.ops.kernwright.rmsnorm_silu_gate.default(x, z, weight, eps)
     if torch.is_grad_enabled() and (x.requires_grad or z.requires_grad or weight.requires_grad):
         raise RuntimeError("rmsnorm_silu_gate: out= has no gradient; call it under torch.no_grad() or without out=")
     LOW_LEVEL[weight.dtype](x.contiguous(), z.contiguous(), weight.contiguous(), out, eps)
     return out
+
+
+def _direct(x: Tensor, z: Tensor, weight: Tensor, eps: float, out: Tensor | None) -> Tensor:
+    """Launch past the dispatcher. The binding checks the rest of the contract faster than Python could."""
+    symbol = PROGRAMS.get(weight.dtype)
+    if symbol is None or out is not None or z.shape != x.shape or x.is_neg() or z.is_neg() or weight.is_neg():
+        _check_views(x, z, weight, out)
+        _check(x, z, weight, eps, out)
+    readable = launchable(x)
+    y = torch.empty_like(readable) if out is None else out
+    try:
+        load(PROGRAMS[weight.dtype], x.get_device()).run(readable, launchable(z), launchable(weight), y, eps)
+    except (TypeError, ValueError):
+        _check(x, z, weight, eps, out)  # the same refusal, in the words that every device uses
+        raise
+    return y
 
 
 def _check(x: Tensor, z: Tensor, weight: Tensor, eps: float, out: Tensor | None) -> None:
@@ -139,8 +151,9 @@ def _fake_into(x: Tensor, z: Tensor, weight: Tensor, y: Tensor, eps: float) -> N
 
 
 def _forward_cuda(x: Tensor, z: Tensor, weight: Tensor, eps: float) -> Tensor:
-    y = torch.empty_like(x, memory_format=torch.contiguous_format)
-    _launch(PROGRAMS[weight.dtype], launchable(x), launchable(z), launchable(weight), y, eps)
+    x = launchable(x)
+    y = torch.empty_like(x)
+    _launch(PROGRAMS[weight.dtype], x, launchable(z), launchable(weight), y, eps)
     return y
 
 

@@ -74,7 +74,7 @@ def discover(environment: Mapping[str, str] | None = None) -> Toolchain:
     own = folder(values)
     if is_complete(own):
         return _toolchain(own / HOME_IN_WHEELS, "the pinned compiler's folder")
-    if values.get(FOLDER_VARIABLE, "").strip() and own.is_dir() and any(own.iterdir()):
+    if values.get(FOLDER_VARIABLE, "").strip():
         raise ToolchainError(
             f"{FOLDER_VARIABLE}={values[FOLDER_VARIABLE]!r} does not hold the pinned wheels of CUDA {CUDA}; "
             "`kernwright toolchain install` completes it"

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator, Sequence
+from typing import Protocol, TypeVar
+
 from hypothesis import strategies as st
+from support.rule_instances import substitute, wildcards
 
 from kernwright.generator.ir.expr import BINARY_OPERATORS, Binary, Cast, Const, Expr, Select, Unary, Var
 from kernwright.generator.ir.types import DType, boolean, i8, i16, i32, i64, u8, u16, u32, u64
+from kernwright.generator.passes.patterns import ANY_TYPE, OTHER_TYPE, Value
+from kernwright.generator.passes.rules import RULES, Rule
+from kernwright.generator.passes.simplify import simplify
+
+T = TypeVar("T")
 
 INTEGER_DTYPES = (boolean, i8, i16, i32, i64, u8, u16, u32, u64)
 COMMON_DTYPES = (i32, i32, i32, u32, i64, i16, boolean)
 VARIABLES = (
     Var("lane", i32, 0, 31),
+    Var("warp", i32, 0, 3),
+    Var("pair", i32, 0, 1),
     Var("row", i32, 0, 1_000_000),
     Var("delta", i32, -40, 40),
     Var("any_int", i32),
@@ -21,6 +33,7 @@ VARIABLES = (
     Var("any_short", i16),
     Var("flag", boolean),
 )
+PARTS = (*VARIABLES, *VARIABLES[:3], *VARIABLES[:3], *[Const(0, i32)] * 3, Const(1, u32))
 BY_NAME = {variable.name: variable for variable in VARIABLES}
 OPERATORS = (*"+-*/%+-*/%/%", "<<", ">>", "&", "|", "^", "<", "<=", ">", ">=", "==", "!=", "&&", "||")
 FAVOURITES = (0, 0, 1, 1, 2, 3, 4, 7, 8, 8, 16, 32, 64, -1, -2, -3, -8)
@@ -36,58 +49,88 @@ def ends(dtype: DType) -> tuple[int, ...]:
     )
 
 
-@st.composite
-def constants(draw: st.DrawFn) -> Const:
-    dtype = draw(st.sampled_from(COMMON_DTYPES))
+class Choose(Protocol):
+    """Picks one of several options: hypothesis, which shrinks, or a seeded random generator, which spreads better."""
+
+    def __call__(self, options: Sequence[T], /) -> T: ...
+
+
+def constant(choose: Choose) -> Const:
+    dtype = choose(COMMON_DTYPES)
     usual = [value for value in FAVOURITES if dtype.low <= value <= dtype.high]
-    value = draw(st.sampled_from(usual) if draw(st.integers(0, 9)) else st.sampled_from(ends(dtype)))
-    name = f"k{value}_{dtype}".replace("-", "minus") if draw(st.integers(0, 7)) == 0 else None
+    value = choose(usual if choose(range(10)) else ends(dtype))
+    name = f"k{value}_{dtype}".replace("-", "minus") if choose(range(8)) == 0 else None
     return Const(value, dtype, name)
+
+
+def tree(choose: Choose, depth: int) -> Expr:
+    """An integer expression of at most this depth. Parts are shared often, so that `x / c * c + x % c` occurs."""
+    shape = choose(range(12)) if depth > 0 else 0
+    if shape <= 1:
+        return choose(VARIABLES)
+    if shape == 2:
+        return constant(choose)
+    if shape == 3:
+        return Unary(choose("-~!"), tree(choose, depth - 1))
+    if shape == 4:
+        return Cast(choose(COMMON_DTYPES), tree(choose, depth - 1))
+    if shape == 5:
+        return Select(tree(choose, depth - 1), tree(choose, depth - 1), tree(choose, depth - 1))
+    if shape <= 8:
+        return division(choose, depth) if shape == 6 else shaped(choose, choose(RULES), depth)
+    return Binary(choose(OPERATORS), tree(choose, depth - 1), tree(choose, depth - 1))
+
+
+def shaped(choose: Choose, rule: Rule, depth: int) -> Expr:
+    """The pattern of a rule over random parts of random types; one type for the constants is frequent."""
+    values: dict[str, Expr] = {}
+    kind, base = choose(COMMON_DTYPES), choose(FAVOURITES)
+    for part in wildcards(rule.pattern):
+        if isinstance(part, Value):
+            values[part.name] = constant(choose)
+            if choose((True, True, False)):
+                near = [v for v in (0, base, base, base, 2 * base, 4 * base) if kind.low <= v <= kind.high]
+                values[part.name] = Const(choose(near), kind)
+        else:
+            values[part.name] = tree(choose, max(0, depth - 3)) if choose((True, False)) else choose(PARTS)
+    types = {name: choose(COMMON_DTYPES) for name in (ANY_TYPE.name, OTHER_TYPE.name)}
+    return substitute(rule.pattern, values, types, choose(COMMON_DTYPES))
+
+
+def division(choose: Choose, depth: int) -> Expr:
+    """A place in a tile, split and put together: constants that are equal, or nearly."""
+    x, y, c = tree(choose, max(0, depth - 3)), tree(choose, max(0, depth - 3)), constant(choose)
+    product = Binary("*", x, c) if choose((True, False)) else Binary("*", c, x)
+    place = Binary("%", y, c)
+    total = Binary("+", product, place) if choose((True, False)) else Binary("+", place, product)
+    return Binary(choose("/%"), total, c if choose(range(4)) else constant(choose))
 
 
 @st.composite
 def trees(draw: st.DrawFn, depth: int = 6) -> Expr:
-    """An integer expression of at most this depth; a shared subtree is frequent, so that `x / c * c + x % c` occurs."""
-    shape = draw(st.integers(0, 11)) if depth > 0 else 0
-    if shape <= 1:
-        return draw(st.sampled_from(VARIABLES))
-    if shape == 2:
-        return draw(constants())
-    if shape == 3:
-        return Unary(draw(st.sampled_from("-~!")), draw(trees(depth=depth - 1)))
-    if shape == 4:
-        return Cast(draw(st.sampled_from(COMMON_DTYPES)), draw(trees(depth=depth - 1)))
-    if shape == 5:
-        return Select(*(draw(trees(depth=depth - 1)) for _ in range(3)))
-    if shape <= 7:
-        return draw(divisions(depth))
-    return Binary(draw(st.sampled_from(OPERATORS)), draw(trees(depth=depth - 1)), draw(trees(depth=depth - 1)))
+    """Random trees that hypothesis can shrink."""
+    return tree(lambda options: draw(st.sampled_from(options)), depth)
 
 
-@st.composite
-def divisions(draw: st.DrawFn, depth: int) -> Expr:
-    """The shapes that index arithmetic is made of, over random parts."""
-    x, y = draw(trees(depth=max(0, depth - 3))), draw(trees(depth=max(0, depth - 3)))
-    c, d = draw(constants()), draw(constants())
-    op, op_too = draw(st.sampled_from("/%")), draw(st.sampled_from("+-*/%"))
-    product = Binary("*", x, c) if draw(st.booleans()) else Binary("*", c, x)
-    ratio = Binary("/", x, c)
-    again = Binary("*", ratio, c) if draw(st.booleans()) else Binary("*", c, ratio)
-    match draw(st.integers(0, 6)):
-        case 0:
-            return Binary("+", again, Binary("%", x, c))
-        case 1:
-            return Binary("+", Binary("%", x, c), again)
-        case 2:
-            return Binary(op, product, d)
-        case 3:
-            return Binary(op, Binary("+", product, Binary("%", y, c)), c)
-        case 4:
-            return Binary(op, Binary("+", Binary("%", y, c), product), c)
-        case 5:
-            return Binary(op_too, Binary(draw(st.sampled_from("+-*/%")), x, c), d)
-        case _:
-            return Binary(op_too, c, Binary(draw(st.sampled_from("+-*")), d, x))
+def rule_trees(pick: random.Random, each: int) -> Iterator[Expr]:
+    """For every rule this many trees to which it applies: its pattern over random parts, often inside a larger tree."""
+    for rule in RULES:
+        found = 0
+        for _ in range(20_000):
+            inner = shaped(pick.choice, rule, depth=4)
+            if not simplify(inner, rules=(rule,)).applied:
+                continue
+            found += 1
+            outer = Binary(pick.choice(OPERATORS), inner, pick.choice(VARIABLES))
+            yield pick.choice((inner, outer, Select(pick.choice(VARIABLES), inner, pick.choice(VARIABLES))))
+            if found == each:
+                break
+        assert found == each, f"{rule.name}: only {found} trees"
+
+
+def random_inputs(pick: random.Random) -> dict[str, int]:
+    """A value for each variable, as `inputs` gives, from a seeded generator."""
+    return {v.name: pick.choice([*marks(v), pick.randint(*limits(v))]) for v in VARIABLES}
 
 
 @st.composite
@@ -96,8 +139,19 @@ def inputs(draw: st.DrawFn) -> dict[str, int]:
     return {v.name: draw(values_of(v)) for v in VARIABLES}
 
 
+def limits(variable: Var) -> tuple[int, int]:
+    dtype = variable.dtype
+    return (
+        dtype.low if variable.low is None else variable.low,
+        dtype.high if variable.high is None else variable.high,
+    )
+
+
+def marks(variable: Var) -> list[int]:
+    """Values at which index arithmetic changes its course."""
+    low, high = limits(variable)
+    return [value for value in (low, low + 1, -9, -8, -1, 0, 1, 7, 8, 9, high - 1, high) if low <= value <= high]
+
+
 def values_of(variable: Var) -> st.SearchStrategy[int]:
-    low = variable.dtype.low if variable.low is None else variable.low
-    high = variable.dtype.high if variable.high is None else variable.high
-    marks = [value for value in (low, low + 1, -9, -8, -1, 0, 1, 7, 8, 9, high - 1, high) if low <= value <= high]
-    return st.sampled_from(marks) | st.integers(low, high)
+    return st.sampled_from(marks(variable)) | st.integers(*limits(variable))

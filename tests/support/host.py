@@ -60,7 +60,13 @@ def matrix(shape: list[int], **changes: Any) -> dict[str, Any]:
     for index in reversed(range(len(shape))):
         strides[index] = run
         run *= shape[index]
-    return {"shape": shape, "strides": strides, "dtype": ["bfloat", 16], "device": [CUDA, 0], "data": 0x7F0000000000} | changes
+    return {
+        "shape": shape,
+        "strides": strides,
+        "dtype": ["bfloat", 16],
+        "device": [CUDA, 0],
+        "data": 0x7F0000000000,
+    } | changes
 
 
 class HostProcess:

@@ -14,6 +14,8 @@ from kernwright.generator.passes.ranges import Range
 from kernwright.generator.passes.rules import Rule
 
 CONSTANTS = (0, 1, 2, 3, 3, 6, 8, -3, -6, 65536)
+VARIABLE_TYPES = (i32, i32, u32, i64, i16, u8, boolean)
+CONSTANT_TYPES = (i32, i32, u32, i64)
 SMALL = {0: [], 1: [Range(-40, 40), Range(0, 40), Range(-40, -1), Range(0, 1), Range(2, 2), Range(0, 0)]}
 SMALL[2] = [
     Range(-40, 40),
@@ -48,13 +50,14 @@ def wildcards(pattern: Expr) -> list[Var]:
     return found
 
 
-def _substitute(pattern: Expr, values: dict[str, Expr], types: dict[str, DType], work: DType) -> Expr:
+def substitute(pattern: Expr, values: dict[str, Expr], types: dict[str, DType], work: DType) -> Expr:
+    """The pattern over these operands and cast types; its own constants take the type `work`."""
     match pattern:
         case Var(name):
             return values[name]
         case Const(value):
             return Const(value, work)
-    operands = tuple(_substitute(operand, values, types, work) for operand in children(pattern))
+    operands = tuple(substitute(operand, values, types, work) for operand in children(pattern))
     built = rebuild(pattern, operands)
     if pattern.dtype.name in types and not isinstance(built, Var | Const):
         return type(built)(types[pattern.dtype.name], operands[0])  # a Cast to a wildcard type
@@ -73,11 +76,17 @@ def instances(rule: Rule, attempts: int) -> Iterator[Instance]:
     variables = [part for part in parts if not isinstance(part, Value)]
     integers = [dtype for dtype in ALL_DTYPES if dtype.is_integer]
     for _ in range(attempts):
-        dtype, kind = pick.choice((i32, i32, u32, i64, i16, u8, boolean)), pick.choice((i32, i32, u32, i64))
-        spans = [span for span in SMALL[min(2, len(variables))] if dtype.low <= span.low and span.high <= dtype.high]
-        spans += [_ends(dtype)] if dtype.kind is Kind.UNSIGNED else []
-        ranges = {part.name: pick.choice(spans) for part in variables}
-        values: dict[str, Expr] = {name: Var(name, dtype, span.low, span.high) for name, span in ranges.items()}
-        values |= {part.name: Const(pick.choice([c for c in CONSTANTS if c >= kind.low]), kind) for part in constants}
+        mixed = pick.random() < 0.4  # types of their own for all operands, or one for variables and one for constants
+        dtype, kind = pick.choice(VARIABLE_TYPES), pick.choice(CONSTANT_TYPES)
+        ranges: dict[str, Range] = {}
+        values: dict[str, Expr] = {}
+        for part in variables:
+            own = pick.choice(VARIABLE_TYPES) if mixed else dtype
+            spans = [span for span in SMALL[min(2, len(variables))] if own.low <= span.low and span.high <= own.high]
+            ranges[part.name] = span = pick.choice([*spans, *([_ends(own)] if own.kind is Kind.UNSIGNED else [])])
+            values[part.name] = Var(part.name, own, span.low, span.high)
+        for part in constants:
+            own = pick.choice(CONSTANT_TYPES) if mixed else kind
+            values[part.name] = Const(pick.choice([c for c in CONSTANTS if c >= own.low]), own)
         types = {ANY_TYPE.name: pick.choice(integers), OTHER_TYPE.name: pick.choice(integers)}
-        yield Instance(_substitute(rule.pattern, values, types, kind), ranges)
+        yield Instance(substitute(rule.pattern, values, types, kind), ranges)

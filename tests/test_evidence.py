@@ -1,0 +1,174 @@
+"""evidence.json and the command line: fresh, stale, missing and unknown; what --update writes; exit codes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.sample_program import write_package
+
+from kernwright import cli
+from kernwright.runtime import evidence, manifest
+from kernwright.runtime.build.ptxas import Resources
+from kernwright.runtime.build.records import LibraryRecord
+from kernwright.runtime.evidence import Check, EvidenceError, Row
+
+SYMBOL = "rmsnorm_silu_gate_forward_w_bf16"
+ONE, TWO = "1" * 64, "2" * 64
+KEY = (SYMBOL, "sm_90a")
+USED = Resources(25, 0, 0, 0, 0, 0)
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> manifest.Manifest:
+    return manifest.load(write_package(tmp_path, architectures=("sm_90a", "sm_107a")))
+
+
+def library(programs: manifest.Manifest, text: str = ONE) -> LibraryRecord:
+    target = programs.target(*KEY)
+    return LibraryRecord("0" * 64, target.closure, target.flags, "13.4.92", "0.1.9", {SYMBOL: text}, {SYMBOL: USED})
+
+
+def recorded(text: str = ONE) -> evidence.Records:
+    check = Check("forward values", "NVIDIA H200", "2026-12-01", text, "passed")
+    return {KEY: evidence.Evidence(USED.as_json(), text, "13.4.92", (check,))}
+
+
+@pytest.mark.parametrize(("built", "state"), [(ONE, "fresh"), (TWO, "stale"), (None, "unknown")])
+def test_states(built: str | None, state: str, programs: manifest.Manifest) -> None:
+    libraries = {KEY: library(programs, built)} if built else {}
+    assert evidence.report(programs, recorded(), libraries) == [
+        Row(*KEY, "resources", state, "25 registers, nvcc 13.4.92"),
+        Row(*KEY, "forward values", state, "passed on NVIDIA H200, 2026-12-01"),
+        Row(SYMBOL, "sm_107a", "resources", "missing", "never compiled for the record"),
+        Row(SYMBOL, "sm_107a", "checks", "missing", "nothing was run on a device"),
+    ]
+
+
+def test_another_compiler_is_told(programs: manifest.Manifest) -> None:
+    rows = evidence.report(programs, recorded(), {KEY: replace(library(programs), toolchain="13.5.37")})
+    assert rows[0].detail == "25 registers, nvcc 13.4.92; the library is by nvcc 13.5.37"
+
+
+def test_update_writes_resources_and_keeps_checks(programs: manifest.Manifest, tmp_path: Path) -> None:
+    found = recorded() | {("gone", "sm_90a"): recorded()[KEY]}
+    new = evidence.update(programs, found, {KEY: library(programs, TWO)})
+    assert list(new) == [KEY]
+    assert (new[KEY].text_sha256, new[KEY].checks) == (TWO, found[KEY].checks)
+    file = tmp_path / "evidence.json"
+    assert evidence.write(file, new) is True
+    assert evidence.write(file, new) is False
+    assert evidence.read(file) == new
+    entry = json.loads(file.read_text())["records"][SYMBOL]["sm_90a"]
+    assert entry["resources"] == USED.as_json() | {"text_sha256": TWO, "toolchain": "13.4.92"}
+    assert [row.state for row in evidence.report(programs, new, {KEY: library(programs, TWO)})[:2]] == [
+        "fresh",
+        "stale",
+    ]
+    assert evidence.update(programs, new, {}) == new
+
+
+def test_libraries_of_other_text_do_not_count(programs: manifest.Manifest, tmp_path: Path) -> None:
+    from kernwright.runtime.build import records
+
+    name = f"{SYMBOL}.sm_90a"
+    records.write(tmp_path, {name: library(programs)})
+    assert evidence.built(programs, tmp_path) == {KEY: library(programs)}
+    records.write(tmp_path, {name: replace(library(programs), closure=TWO)})
+    assert evidence.built(programs, tmp_path) == {}
+
+
+def test_a_broken_file_names_the_field(tmp_path: Path) -> None:
+    file = tmp_path / "evidence.json"
+    assert evidence.read(file) == {}
+    file.write_text("")
+    assert evidence.read(file) == {}
+    for document, message in (
+        ({"schema": 2, "records": {}}, "#/schema: is schema 2, this version of kernwright reads schema 1"),
+        ({"schema": 1, "records": {"a": {"sm_90a": {}}}}, "#/records/a/sm_90a/checks: is missing"),
+        (
+            {"schema": 1, "records": {"a": {"sm_90a": {"checks": [], "resources": {"registers": 1}}}}},
+            "#/records/a/sm_90a/resources/barriers: is missing",
+        ),
+        (
+            {"schema": 1, "records": {"a": {"sm_90a": {"checks": [dict.fromkeys(Check.__dataclass_fields__, "x")]}}}},
+            "#/records/a/sm_90a/checks/0/text_sha256: expected a string like [0-9a-f]{64}, got 'x'",
+        ),
+    ):
+        file.write_text(json.dumps(document))
+        with pytest.raises(EvidenceError) as caught:
+            evidence.read(file)
+        assert str(caught.value) == f"{file}{message}"
+
+
+# ---- the command ----
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = cli.main(arguments)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The command line works on this package instead of the installed one."""
+    file = write_package(tmp_path, architectures=("sm_90a",))
+    monkeypatch.setattr(manifest, "ROOT", tmp_path)
+    return file.parent
+
+
+@pytest.mark.nvcc
+def test_build_then_evidence(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "build", "--arch", "sm_90a", SYMBOL)
+    path, digest = out.split()
+    assert (code, path) == (0, str(package / "build" / "libraries" / f"{SYMBOL}.sm_90a.so"))
+    assert len(digest) == 64 and err == f"built {SYMBOL}.sm_90a\n"
+    assert run(capsys, "build")[1:] == (out, "")
+    assert run(capsys, "evidence", "--check")[0] == 1
+    code, out, _ = run(capsys, "evidence", "--update", "--check")
+    assert code == 0 and out.startswith(f"{SYMBOL} sm_90a resources: fresh (")
+    shutil.rmtree(package / "build")
+    code, out, _ = run(capsys, "evidence", "--check")
+    assert code == 1 and out.startswith(f"{SYMBOL} sm_90a resources: unknown (")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("build", "norm"), "error: {0}/build.json#/programs: no program 'norm'; known: " + SYMBOL),
+        (("build", "--arch", "sm_90a,sm_80"), "error: {0}/build.json#/architectures: no 'sm_80'; known: sm_90a"),
+        (("build", "--all", SYMBOL), "error: name programs or give --all, not both"),
+    ],
+)
+def test_wrong_usage_is_told_and_ends_with_2(
+    arguments: tuple[str, ...], message: str, package: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, *arguments) == (2, "", message.format(package) + "\n")
+
+
+def test_explain_asks_the_generator(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[Any] = []
+
+    class Explain:
+        @staticmethod
+        def main(subjects: list[str]) -> int:
+            asked.append(subjects)
+            return 0
+
+    monkeypatch.setitem(sys.modules, "kernwright.generator.explain", Explain)  # type: ignore[arg-type]
+    assert run(capsys, "explain", "KW0412")[0] == 0 and asked == [["KW0412"]]
+    monkeypatch.setitem(sys.modules, "kernwright.generator.explain", None)  # type: ignore[arg-type]
+    code, _, err = run(capsys, "explain", "KW0412")
+    assert code == 2 and err.startswith("error: explain needs the generator and its packages: ")
+
+
+def test_the_command_alone_shows_its_usage() -> None:
+    result = subprocess.run([sys.executable, "-m", "kernwright.cli"], capture_output=True, text=True)
+    assert result.returncode == 2 and "usage: kernwright" in result.stderr
