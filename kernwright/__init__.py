@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from kernwright.runtime.ops import rmsnorm_silu_gate
+    from kernwright.runtime.ops import prepare, rmsnorm_silu_gate
 
-__all__ = ["__version__", "rmsnorm_silu_gate"]
+__all__ = ["__version__", "prepare", "rmsnorm_silu_gate"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "rmsnorm_silu_gate":
+    if name in ("prepare", "rmsnorm_silu_gate"):
         from kernwright.runtime import ops
 
-        return ops.rmsnorm_silu_gate
+        return getattr(ops, name)
     raise AttributeError(f"module 'kernwright' has no attribute {name!r}")

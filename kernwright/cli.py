@@ -47,10 +47,16 @@ def _parser() -> argparse.ArgumentParser:
 
     explain = commands.add_parser("explain", help="explain an error code, or a program's layouts and schedule")
     explain.add_argument("subject", nargs="+", metavar="CODE|PROGRAM")
+    explain.add_argument(
+        "--arch", default=None, metavar="ARCH", help="for a program: one architecture; default: each of its own"
+    )
     explain.set_defaults(action_of_command=_explain)
 
     evidence = commands.add_parser("evidence", help="what is proved of every program, and whether it still holds")
     evidence.add_argument("--update", action="store_true", help="write the resources of the built libraries")
+    evidence.add_argument(
+        "--record", type=Path, metavar="FILE", help="add the results that `python -m tests.gpu --out FILE` wrote"
+    )
     evidence.add_argument("--check", action="store_true", help="exit 1 unless all resources are recorded and fresh")
     _add_folder(evidence, "--libraries", "folder of the built libraries; default: build/libraries beside build.json")
     evidence.set_defaults(action_of_command=_evidence)
@@ -83,7 +89,7 @@ def _explain(options: argparse.Namespace) -> int:
         explain = importlib.import_module("kernwright.generator.explain")
     except ImportError as error:
         raise RuntimeError(f"explain needs the generator and its packages: {error}") from error
-    code: int = explain.main(options.subject)
+    code: int = explain.main(options.subject, options.arch)
     return code
 
 
@@ -97,6 +103,9 @@ def _evidence(options: argparse.Namespace) -> int:
     found = evidence.read(file)
     if options.update:
         found = evidence.update(programs, found, libraries)
+    if options.record:
+        found = evidence.record(found, options.record)
+    if options.update or options.record:
         evidence.write(file, found)
     rows = evidence.report(programs, found, libraries)
     for row in rows:

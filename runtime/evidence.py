@@ -2,13 +2,15 @@
 
 A statement is bound to the machine code that it was made about (sha256 of the kernel's `.text`). It is fresh while the
 library built from today's text has that machine code, stale when it has another, and unknown when no library is built.
+Statements about a hand-written source (`docs/targets/*.cu`) are bound to that file and the headers it includes.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernwright.runtime.build import records
@@ -16,9 +18,10 @@ from kernwright.runtime.build.ptxas import Resources
 from kernwright.runtime.build.records import LibraryRecord
 from kernwright.runtime.fields import Field, FieldError
 from kernwright.runtime.locking import write_atomically
-from kernwright.runtime.manifest import SHA256, Manifest, TargetRecord
+from kernwright.runtime.manifest import SHA256, Manifest, TargetRecord, text_digest
 
 SCHEMA = 1
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 RESOURCES = tuple(Resources.__dataclass_fields__)
 
 
@@ -59,6 +62,7 @@ class Row:
 
 
 Records = dict[tuple[str, str], Evidence]
+NOTHING = Evidence(None, "", "", ())
 
 
 def read(file: Path) -> Records:
@@ -130,7 +134,7 @@ def report(manifest: Manifest, found: Records, libraries: Mapping[tuple[str, str
     rows = []
     for target in _targets(manifest):
         key = (target.symbol, target.architecture.name)
-        library, item = libraries.get(key), found.get(key, Evidence(None, "", "", ()))
+        library, item = libraries.get(key), found.get(key, NOTHING)
         text = library.text_sha256[target.symbol] if library else None
         if item.resources is None:
             rows.append(Row(*key, "resources", "missing", "never compiled for the record"))
@@ -144,7 +148,60 @@ def report(manifest: Manifest, found: Records, libraries: Mapping[tuple[str, str
             rows.append(Row(*key, check.check, _state(check.text_sha256, text), detail))
         if not item.checks:
             rows.append(Row(*key, "checks", "missing", "nothing was run on a device"))
+    for (source, arch), item in sorted(found.items()):
+        if _is_source(source):
+            digest = sources_digest(manifest.root, source)
+            rows += [
+                Row(
+                    source,
+                    arch,
+                    check.check,
+                    _state(check.text_sha256, digest),
+                    f"{check.result} on {check.device}, {check.date}",
+                )
+                for check in item.checks
+            ]
     return rows
+
+
+def _is_source(key: str) -> bool:
+    """Whether a record speaks of a hand-written source file rather than of a program."""
+    return key.endswith(".cu")
+
+
+def sources_digest(root: Path, source: str) -> str | None:
+    """sha256 over a source and the headers it includes by relative path, headers sorted; None when one is missing."""
+    pending, reached = [source], {source}
+    while pending:
+        file = root / pending.pop()
+        if not file.is_file():
+            return None
+        for name in INCLUDE.findall(file.read_text(encoding="utf-8")):
+            path = (file.parent / name).relative_to(root).as_posix()
+            if path not in reached:
+                reached.add(path)
+                pending.append(path)
+    ordered = [source, *sorted(reached - {source})]
+    return text_digest(b"".join((root / path).read_bytes() for path in ordered))
+
+
+def record(found: Records, file: Path) -> Records:
+    """The records with the results of a device run: a JSON list of checks with `program`, `arch` and the fields of Check.
+
+    A result replaces an older one of the same check; a check whose result is bound to another machine code goes.
+    """
+    top = Field(json.loads(file.read_text(encoding="utf-8")), file, "", EvidenceError)
+    fresh = dict(found)
+    names = set(Check.__dataclass_fields__)
+    for item in top.elements():
+        item.keys(names | {"program", "arch"})
+        item["text_sha256"].text(SHA256)
+        check = Check(*(item[name].text() for name in Check.__dataclass_fields__))
+        key = (item["program"].text(), item["arch"].text())
+        old = fresh.get(key, NOTHING)
+        kept = [other for other in old.checks if other.check != check.check and other.text_sha256 == check.text_sha256]
+        fresh[key] = replace(old, checks=tuple(sorted([*kept, check], key=lambda one: one.check)))
+    return fresh
 
 
 def _state(about: str, text: str | None) -> str:
@@ -155,7 +212,7 @@ def _state(about: str, text: str | None) -> str:
 
 def update(manifest: Manifest, found: Records, libraries: Mapping[tuple[str, str], LibraryRecord]) -> Records:
     """The records with the resources of `libraries`; checks stay as they are, programs that are gone go."""
-    fresh: Records = {}
+    fresh: Records = {key: item for key, item in found.items() if _is_source(key[0])}
     for target in _targets(manifest):
         key = (target.symbol, target.architecture.name)
         item, library = found.get(key), libraries.get(key)

@@ -16,7 +16,21 @@ from kernwright.generator.passes.lower import lower
 from kernwright.generator.pipeline import discover
 
 RANDOM = random.Random(20260101)
-SPECIAL = [0.0, -0.0, 1.0, -1.0, 1e-45, -1e-45, 1.17549435e-38, 3.4028234e38, math.inf, -math.inf, math.nan, 0.5, 65504.0]
+SPECIAL = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    1e-45,
+    -1e-45,
+    1.17549435e-38,
+    3.4028234e38,
+    math.inf,
+    -math.inf,
+    math.nan,
+    0.5,
+    65504.0,
+]
 
 
 def f32_of(bits: int) -> float:
@@ -76,8 +90,12 @@ def test_entries_are_complete():
     for entry in table():
         assert entry.summary.endswith("."), entry.name
         assert entry.ptx, entry.name
-        assert (f" {entry.name}(" in entry.cuda) == bool(entry.cuda), f"{entry.name}: the wrapper is called like its entry"
-        assert not entry.cuda or entry.cuda.startswith("//"), f"{entry.name}: a wrapper starts with why or what in one line"
+        assert (f" {entry.name}(" in entry.cuda) == bool(entry.cuda), (
+            f"{entry.name}: the wrapper is called like its entry"
+        )
+        assert not entry.cuda or entry.cuda.startswith("//"), (
+            f"{entry.name}: a wrapper starts with why or what in one line"
+        )
 
 
 def test_bf16_loads_widen_exactly():
@@ -103,7 +121,9 @@ def test_bf16_stores_round_once_to_nearest_even():
 
 def test_fma_rounds_once():
     meaning = lookup("fused_multiply_add").meaning
-    triples = [tuple(np.float32(RANDOM.uniform(-2, 2) * 2.0 ** RANDOM.randint(-20, 20)) for _ in range(3)) for _ in range(2000)]
+    triples = [
+        tuple(np.float32(RANDOM.uniform(-2, 2) * 2.0 ** RANDOM.randint(-20, 20)) for _ in range(3)) for _ in range(2000)
+    ]
     # Products that cancel against the addend, where two roundings would differ from one.
     for _ in range(500):
         a, b = (np.float32(RANDOM.uniform(1, 2)) for _ in range(2))
@@ -118,7 +138,12 @@ def test_fma_rounds_once():
 @pytest.mark.parametrize(
     ("name", "oracle", "low", "high"),
     [
-        ("exp2_approx", lambda x: math.ldexp(math.exp(math.log(2) * (x - math.floor(x))), math.floor(x)), -120.0, 120.0),
+        (
+            "exp2_approx",
+            lambda x: math.ldexp(math.exp(math.log(2) * (x - math.floor(x))), math.floor(x)),
+            -120.0,
+            120.0,
+        ),
         ("reciprocal_approx", lambda x: 1.0 / x, 1e-30, 1e30),
         ("rsqrt_approx", lambda x: x**-0.5, 1e-30, 1e30),
     ],
@@ -126,7 +151,10 @@ def test_fma_rounds_once():
 def test_approximate_functions_mean_the_rounded_value_and_state_a_bound(name, oracle, low, high):
     entry = lookup(name)
     assert entry.bound, "an approximate function states how far it may be off"
-    values = [np.float32(RANDOM.uniform(low, high) if low < 0 else math.exp(RANDOM.uniform(math.log(low), math.log(high)))) for _ in range(500)]
+    values = [
+        np.float32(RANDOM.uniform(low, high) if low < 0 else math.exp(RANDOM.uniform(math.log(low), math.log(high))))
+        for _ in range(500)
+    ]
     got = entry.meaning(np.array(values, np.float32))
     for value, result in zip(values, got, strict=True):
         exact = oracle(float(value))

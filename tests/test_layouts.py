@@ -37,8 +37,10 @@ def test_every_element_has_exactly_one_holder(layout):
 @pytest.mark.parametrize("layout", DISTRIBUTED, ids=repr)
 def test_the_formula_says_what_the_map_does(layout):
     """The text of the formula is evaluated as arithmetic (with / as integer division) and compared with `coordinate`."""
-    rows, _, columns = layout.formula.partition("row ")[2].removesuffix(" (warp w reads lanes 32 * w .. 32 * w + 31 alone)").partition(
-        ", column "
+    rows, _, columns = (
+        layout.formula.partition("row ")[2]
+        .removesuffix(" (warp w reads lanes 32 * w .. 32 * w + 31 alone)")
+        .partition(", column ")
     )
     compiled = [compile(text.replace("/", "//"), "formula", "eval") for text in (rows, columns)]
     for thread in range(layout.threads):
@@ -61,7 +63,16 @@ def test_vector_rows_of_the_norm():
 def test_accumulator_fragment_of_wgmma():
     """PTX ISA, wgmma .m64nNk16 accumulator: thread 0 holds (0, 0), (0, 1), (8, 0), (8, 1), then eight columns on."""
     layout = WgmmaAccumulator(64, 16)
-    assert [layout.coordinate(0, r) for r in range(8)] == [(0, 0), (0, 1), (8, 0), (8, 1), (0, 8), (0, 9), (8, 8), (8, 9)]
+    assert [layout.coordinate(0, r) for r in range(8)] == [
+        (0, 0),
+        (0, 1),
+        (8, 0),
+        (8, 1),
+        (0, 8),
+        (0, 9),
+        (8, 8),
+        (8, 9),
+    ]
     assert layout.coordinate(5, 0) == (1, 2)
     assert layout.coordinate(32, 0) == (16, 0)
     assert layout.coordinate(127, 7) == (63, 15)
@@ -123,7 +134,16 @@ class TestSharedLayout:
         assert layout.offset(0, 64) == 8192
 
     def test_k_steps_stay_inside_a_swizzle_row_and_then_change_the_panel(self):
-        assert [SharedLayout(64, 128, bf16, 128).k_step_bytes(s) for s in range(8)] == [0, 32, 64, 96, 8192, 8224, 8256, 8288]
+        assert [SharedLayout(64, 128, bf16, 128).k_step_bytes(s) for s in range(8)] == [
+            0,
+            32,
+            64,
+            96,
+            8192,
+            8224,
+            8256,
+            8288,
+        ]
         assert [SharedLayout(128, 64, bf16, 128, "MN").k_step_bytes(s) for s in range(4)] == [0, 2048, 4096, 6144]
         assert [SharedLayout(64, 64, bf16, 64).k_step_bytes(s) for s in range(4)] == [0, 32, 4096, 4128]
 

@@ -49,7 +49,9 @@ class TestTheNorm:
     def test_one_text_serves_all_four_architectures(self):
         files = generate().files
         assert sorted(path for path in files if path.startswith("generated/rmsnorm_silu_gate/")) == [
-            f"generated/rmsnorm_silu_gate/forward_w_{dtype}{ending}" for dtype in ("bf16", "f32") for ending in (".cu", "_binding.c")
+            f"generated/rmsnorm_silu_gate/forward_w_{dtype}{ending}"
+            for dtype in ("bf16", "f32")
+            for ending in (".cu", "_binding.c")
         ]
         assert [p.arch for p in generate().programs if p.symbol.endswith("w_f32")] == list(ALL)
 
@@ -103,7 +105,11 @@ class TestOffsets:
 
     def evaluate(self, program: LoweredProgram, block: int, thread: int, tmp_path, **scalars: int) -> dict[str, int]:
         lets = tuple(s for s in program.body if isinstance(s, Let) and s.var.dtype in (i32, i64))
-        table = "\n".join(f"constexpr int {row.constant.name} = {int(row.constant.value)};" for row in program.constants if row.constant.dtype == i32)
+        table = "\n".join(
+            f"constexpr int {row.constant.name} = {int(row.constant.value)};"
+            for row in program.constants
+            if row.constant.dtype == i32
+        )
         names = [s.var.name for s in lets]
         given = "\n".join(f"const long long {name} = {value}ll;" for name, value in scalars.items())
         shown = "\n".join(f'std::printf("%lld\\n", (long long){name});' for name in names)
@@ -115,7 +121,9 @@ class TestOffsets:
             + f"\n{shown}\n}}\n"
         )
         binary = tmp_path / "offsets"
-        subprocess.run(["g++", "-std=c++17", "-fsanitize=undefined", "-fno-sanitize-recover", "-o", binary, source], check=True)
+        subprocess.run(
+            ["g++", "-std=c++17", "-fsanitize=undefined", "-fno-sanitize-recover", "-o", binary, source], check=True
+        )
         printed = subprocess.run([binary], check=True, capture_output=True, text=True).stdout.split()
         return dict(zip(names, map(int, printed), strict=True))
 

@@ -9,7 +9,21 @@ from kernwright.generator.dsl.program import Registry
 from kernwright.generator.errors import KernelError, NameFault, ProgramFault
 from kernwright.generator.ir import description as ir
 
-KEYWORDS = ["new", "int", "asm", "register", "template", "and", "blockIdx", "threadIdx", "warpSize", "NULL", "min", "float2", "INFINITY"]
+KEYWORDS = [
+    "new",
+    "int",
+    "asm",
+    "register",
+    "template",
+    "and",
+    "blockIdx",
+    "threadIdx",
+    "warpSize",
+    "NULL",
+    "min",
+    "float2",
+    "INFINITY",
+]
 SHAPES_OF_NAMES = ["__x", "_X", "_", "_0", "x__y", "größe", "2x", "a b", ""]
 GENERATED = ["row", "column", "offset", "in_range", "i", "load_bf16x8", "sum_over_lanes", "__fmaf_rn"]
 
@@ -135,14 +149,13 @@ class TestNamesFromAssignments:
             """Names in every kind of assignment."""
             source, target, layout, block = self.start(k)
             plain = k.load(source[block], layout)
-            annotated: object = k.load(source[block], layout)
+            annotated: object = k.load(source[block], layout)  # noqa: F841
             one, two = plain * 2.0, plain * 3.0
             if (walrus := plain * 4.0) is not None:
                 pass
             first = plain + 1.0; second = plain + 2.0  # fmt: skip  # noqa: E702
             spread = k.exp2(
-                plain
-                * 2.0,
+                plain * 2.0,
             )
             k.store(target[block], one + two + walrus + first + second + spread)
 

@@ -15,14 +15,17 @@ import pytest
 from kernwright.generator.errors import repository_root
 
 ROOT = repository_root()
-PARTS = ("generator", "runtime", "templates", "generated", "kernwright", "build.json", "evidence.json", "README.md", "LICENSE", "pyproject.toml")
+FOLDERS = ("generator", "runtime", "templates", "generated", "kernwright")
+PARTS = (*FOLDERS, "build.json", "evidence.json", "README.md", "LICENSE", "pyproject.toml")
 
 
 def copy_of_the_tree(folder: Path) -> Path:
     for part in PARTS:
         source = ROOT / part
         if source.is_dir():
-            shutil.copytree(source, folder / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "libraries"))
+            shutil.copytree(
+                source, folder / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "libraries")
+            )
         else:
             shutil.copy(source, folder / part)
     return folder
@@ -82,7 +85,9 @@ def test_the_wheel_works_from_an_empty_folder(built, tmp_path):
     environment = {"PYTHONPATH": str(site), "HOME": str(elsewhere)}
     where = run(sys.executable, "-c", "import kernwright; print(kernwright.__file__)", cwd=elsewhere, **environment)
     assert where.startswith(str(site))
-    assert "nothing to do" in run(sys.executable, "-m", "kernwright.generator.cli", "--check", cwd=elsewhere, **environment)
+    assert "nothing to do" in run(
+        sys.executable, "-m", "kernwright.generator.cli", "--check", cwd=elsewhere, **environment
+    )
     assert "KW0404" in run(sys.executable, "-m", "kernwright.cli", "explain", "KW0404", cwd=elsewhere, **environment)
 
 

@@ -238,6 +238,7 @@ static void time_programs(const Buffers& x, int panels, int blocks) {
 }
 
 int main(int count, char** values) {
+  report_sources();
   const char* mode = count > 1 ? values[1] : "";
   const bool small = !std::strcmp(mode, "small"), only_check = !std::strcmp(mode, "check"), only_time = !std::strcmp(mode, "time");
   bool passed = true;

@@ -63,6 +63,7 @@ static bool run(int depth) {
 }
 
 int main(int count, char** arguments) {
+  report_sources();
   const bool small = count > 1 && std::strcmp(arguments[1], "small") == 0;
   bool passed = true;
   for (int depth : small ? std::vector<int>{64, 128} : std::vector<int>{64, 128, 192, 4096, 64 * 37}) passed = run(depth) && passed;

@@ -98,7 +98,9 @@ class Kernel(ScheduleWords):
         folded: bool = False,
         doc: str = "",
     ) -> Tensor:
-        """A contiguous tensor argument; `shape` holds numbers, scalars, or sympy formulas over `scalar.symbol`. `access` is "read", "write" or "update"; `alignment` in bytes.
+        """A contiguous tensor argument; `shape` holds numbers, scalars, or sympy formulas over `scalar.symbol`.
+
+        `access` is "read", "write" or "update"; `alignment` is in bytes.
 
         `folded` lets any number of leading dimensions stand for the first one: `[T, H, 128]` is taken as `[T * H, 128]`.
         """
@@ -153,16 +155,20 @@ class Kernel(ScheduleWords):
         self.blocks_per_sm = blocks_per_sm
 
     def formula(self, formula: Any, source: Source) -> Expr:
-        """A sympy formula over `scalar.symbol`s as an exact integer expression of the program, in i32 where that is proved enough."""
+        """A sympy formula over `scalar.symbol`s as an exact integer expression, in i32 where that is proved to do."""
         from kernwright.generator.ir.symbolic import SymbolicError, from_sympy
 
         scalars = {
-            p.name: Var(p.name, p.dtype, p.low, p.high, p.source) for p in self.parameters if isinstance(p, ScalarParameter)
+            p.name: Var(p.name, p.dtype, p.low, p.high, p.source)
+            for p in self.parameters
+            if isinstance(p, ScalarParameter)
         }
         try:
             return from_sympy(formula, scalars)
         except SymbolicError as error:
-            raise ExpressionFault("KW0702", f"{formula} has no exact integer meaning", source, detail=str(error)) from None
+            raise ExpressionFault(
+                "KW0702", f"{formula} has no exact integer meaning", source, detail=str(error)
+            ) from None
 
     # ---- row-wise programs
 

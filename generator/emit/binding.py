@@ -13,6 +13,7 @@ from kernwright.generator.emit.expressions import print_expression
 from kernwright.generator.emit.templates import environment, header_line
 from kernwright.generator.ir.expr import Const, Expr, children, rebuild
 from kernwright.generator.ir.program import LoweredProgram, ScalarParameter, TensorParameter
+from kernwright.generator.ir.reserved import is_reserved
 from kernwright.generator.ir.source import Source
 from kernwright.generator.ir.types import DType, Kind, boolean, f64
 
@@ -27,15 +28,6 @@ DTYPES = {
 }
 GREATEST = {"f32": "FLT_MAX", "f64": "DBL_MAX"}
 FUNCTIONS = {"min": "kw_min", "max": "kw_max"}
-RESERVED = frozenset(
-    re.findall(
-        r"\w+",
-        """alignas alignof asm auto bool break case catch char class const constexpr continue default delete do double
-        else enum explicit export extern false float for friend goto if inline int long mutable namespace new
-        operator private protected public register restrict return short signed sizeof static struct switch template
-        this throw true try typedef typeid typename typeof union unsigned using virtual void volatile while""",
-    )
-)
 
 
 def print_binding(program: LoweredProgram) -> str:
@@ -84,7 +76,11 @@ def _check(program: LoweredProgram) -> None:
         raise ValueError(f"{program.symbol}: a binding needs a tensor, whose device it launches on")
     for parameter in program.parameters:
         name = parameter.name
-        if name in RESERVED or name.startswith(("kw_", "KW_", "ffi_", "Kw")) or not re.fullmatch(r"[A-Za-z_]\w*", name):
+        if (
+            is_reserved(name)
+            or name.startswith(("kw_", "KW_", "ffi_", "Kw"))
+            or not re.fullmatch(r"[A-Za-z_]\w*", name)
+        ):
             raise ValueError(f"{program.symbol}: parameter {name!r} is not usable as a name in C; rename it")
     for scalar in program.scalars:
         if scalar.bound_to is not None:

@@ -117,7 +117,8 @@ def _product(facts: MmaFacts) -> list[str]:
                 steps = ", ".join(str(step) for step in side.k_steps)
                 lines.append(
                     f"  {name}: descriptor 0x{side.template:016X} | ((address + step) >> 4 & 0x{side.mask:X}), "
-                    f"steps {steps} bytes; {side.layout.formula}; LBO {side.layout.leading_byte_offset}, SBO {side.layout.stride_byte_offset}"
+                    f"steps {steps} bytes; {side.layout.formula}; "
+                    f"LBO {side.layout.leading_byte_offset}, SBO {side.layout.stride_byte_offset}"
                 )
             case WgmmaOperandA():
                 lines.append(f"  {name}: registers, {side.formula}")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from functools import cache
 
 
-@cache
+_COMPARED: dict[type, tuple[str, ...]] = {}
+
+
 def _compared(kind: type) -> tuple[str, ...]:
-    """The fields of a node class that take part in comparisons; empty for anything else."""
-    return tuple(f.name for f in fields(kind) if f.compare) if is_dataclass(kind) else ()
+    """The fields of a node class that take part in comparisons; empty for anything else. Remembered by class."""
+    if kind not in _COMPARED:
+        _COMPARED[kind] = tuple(f.name for f in fields(kind) if f.compare) if is_dataclass(kind) else ()
+    return _COMPARED[kind]
 
 
 def canonical(node: object) -> str:

@@ -161,7 +161,8 @@ def _roles(description: Description, arch: Architecture) -> tuple[RoleFacts, ...
             f"register budgets of {description.symbol!r} do not fit",
             description.source,
             detail=" + ".join(f"{count} x {budget}" for budget, count in budgets if count)
-            + f" = {spent} registers a lane, {blocks} block{'s' if blocks > 1 else ''} an SM give {groups} x {launch} = {groups * launch}.",
+            + f" = {spent} registers a lane; with {blocks} block{'s' if blocks > 1 else ''} an SM "
+            + f"there are {groups} x {launch} = {groups * launch}.",
             fix="Lower a budget; idle warps can go down to 24.",
         )
     facts: list[RoleFacts] = []

@@ -18,6 +18,9 @@ def main() -> int:
     """Run the checks."""
     parser = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__)
     parser.add_argument("--out", type=Path, help="write the results as JSON")
+    parser.add_argument(
+        "--targets", type=Path, metavar="FOLDER", help="also run the checks of docs/targets, built there"
+    )
     parser.add_argument("--only", help="run the checks whose name contains this")
     options = parser.parse_args()
     import torch
@@ -25,7 +28,8 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("no CUDA device: torch.cuda.is_available() is False", file=sys.stderr)
         return 2
-    from kernwright.runtime.loader.load import default_manifest
+    from kernwright.runtime.build import records
+    from kernwright.runtime.loader.load import default_manifest, locate
     from kernwright.runtime.loader.search import architecture_of
     from tests.gpu import rmsnorm_silu_gate  # noqa: F401  (registers its checks)
     from tests.gpu.registry import CHECKS
@@ -33,7 +37,11 @@ def main() -> int:
     device, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
     arch = architecture_of(capability, default_manifest(), device).name
     print(f"{device}, {arch}, torch {torch.__version__}")
-    results: list[dict[str, object]] = []
+    machine_code = {}
+    for program in {program for item in CHECKS for program in item.programs}:
+        library = locate(program, capability)
+        machine_code[program] = records.read(library.parent)[library.stem].text_sha256[program]
+    results: list[dict[str, str]] = []
     failed = 0
     for item in CHECKS:
         if options.only and options.only not in item.name:
@@ -48,9 +56,23 @@ def main() -> int:
             continue
         print(f"ok     {item.name}: {found} ({time.perf_counter() - start:.1f} s)", flush=True)
         results += [
-            {"program": program, "arch": arch, "check": item.name, "device": device, "date": f"{date.today()}", "result": found}
+            {
+                "program": program,
+                "arch": arch,
+                "check": item.name,
+                "device": device,
+                "date": f"{date.today()}",
+                "text_sha256": machine_code[program],
+                "result": found,
+            }
             for program in item.programs
         ]
+    if options.targets:
+        from tests.gpu.targets import run_targets
+
+        found_targets = run_targets(options.targets, arch, device)
+        print(*(f"ok     {r['program']} {r['check']}: {r['result']}" for r in found_targets), sep="\n")
+        results += found_targets
     if options.out:
         options.out.write_text(json.dumps(results, indent=1) + "\n")
     print(f"{len({r['check'] for r in results})} passed, {failed} failed")

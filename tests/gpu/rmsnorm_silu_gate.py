@@ -17,7 +17,9 @@ BOTH = ("rmsnorm_silu_gate_forward_w_bf16", "rmsnorm_silu_gate_forward_w_f32")
 norm = kernwright.rmsnorm_silu_gate
 
 
-def inputs(rows: int, dtype: torch.dtype = torch.bfloat16, seed: int = 0, scale: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
+def inputs(
+    rows: int, dtype: torch.dtype = torch.bfloat16, seed: int = 0, scale: float = 1.0
+) -> tuple[Tensor, Tensor, Tensor]:
     """Random x, z [rows, 128] BF16 and w [128]."""
     generator = torch.Generator(device="cuda").manual_seed(seed)
 
@@ -82,9 +84,13 @@ def any_number_of_rows() -> str:
             norm(padded_x[16 : 16 + rows], padded_z[16 : 16 + rows], w, out=y)
             wrong, _ = off_by(y, forward_fp64(x, z, w, 1e-6))
             assert wrong == 0, f"{rows} rows: {wrong} wrong"
-            assert bool((surroundings[:16] == 7.0).all()) and bool((surroundings[16 + rows :] == 7.0).all()), f"{rows}: wrote outside"
+            assert bool((surroundings[:16] == 7.0).all()) and bool((surroundings[16 + rows :] == 7.0).all()), (
+                f"{rows}: wrote outside"
+            )
     x, z, w = inputs(6 * 48)
-    assert same_bits(norm(x.view(2, 3, 48, D), z.view(2, 3, 48, D), w).view(-1, D), norm(x, z, w)), "leading dimensions fold"
+    assert same_bits(norm(x.view(2, 3, 48, D), z.view(2, 3, 48, D), w).view(-1, D), norm(x, z, w)), (
+        "leading dimensions fold"
+    )
     return f"rows {counts}, both weights; surroundings untouched"
 
 
@@ -127,7 +133,9 @@ def offsets_past_two_to_the_31() -> str:
     rows = 16_777_248
     if torch.cuda.mem_get_info()[0] < 16 << 30:
         return "skipped: less than 16 GiB of device memory are free"
-    x = torch.empty((rows, D), device="cuda", dtype=torch.bfloat16).normal_(generator=torch.Generator("cuda").manual_seed(6))
+    x = torch.empty((rows, D), device="cuda", dtype=torch.bfloat16).normal_(
+        generator=torch.Generator("cuda").manual_seed(6)
+    )
     z = x.flip(0)
     _, _, w = inputs(1, seed=6)
     y = torch.full_like(x, math.nan)

@@ -19,6 +19,9 @@ inline void check(cudaError_t error, const char* what) {
   std::exit(1);
 }
 
+// Digest of the target's text and of the headers it includes, as the Makefile computed it.
+inline void report_sources() { std::printf("RESULT {\"sources\": \"%s\"}\n", SOURCES_SHA256); }
+
 template <class T>
 T* device_array(size_t count) {
   void* pointer = nullptr;
