@@ -1,4 +1,4 @@
-"""What an author may get wrong in a schedule: pipelines, roles, budgets and the limits of the machine. See test_description_faults.py."""
+"""What an author may get wrong in a schedule: pipelines, roles, budgets, limits of the machine."""
 
 from __future__ import annotations
 

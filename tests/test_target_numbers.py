@@ -54,9 +54,12 @@ def test_tile_shared_memory(target, arch):
     assert wanted == {"operands.a": 49152, "operands.b": 24576, "staged": 32768}
     assert {name: slot_sizes(derived)[name] for name in wanted} == {name: (size, 1024) for name, size in wanted.items()}
     assert len(re.findall(r"alignas\(1024\) unsigned char", text)) == 3
-    # sizeof of a C++ struct is a multiple of its alignment, while the map ends with its last barrier.
+    # The text of (c) holds 12 bytes more, the barrier of the result and its address, which the facts lack. Either way a block gets
+    # the same: sizeof of a C++ struct is a multiple of its alignment, while the map ends with its last barrier.
+    more = 12 if arch != "sm_90a" else 0
+    assert ("unsigned long long result_full;" in text and "unsigned result_address;" in text) == (more == 12)
     assert derived.shared_bytes == 106544
-    assert -(-derived.shared_bytes // 1024) * 1024 == 107520
+    assert {-(-size // 1024) * 1024 for size in (derived.shared_bytes, derived.shared_bytes + more)} == {107520}
 
 
 def test_tile_registers_of_the_wgmma_machine():

@@ -6,7 +6,6 @@ import hashlib
 from dataclasses import fields, is_dataclass
 from enum import Enum
 
-
 _COMPARED: dict[type, tuple[str, ...]] = {}
 
 
