@@ -1,64 +1,17 @@
-"""What an author may get wrong: each code with the author's file and line, the numbers involved and the remedy.
+"""What an author may get wrong with tensors, layouts and tiles: code, the author's line, the numbers involved and the remedy.
 
 The faulty line of a description carries the comment `# fault`; a fault of the program as a whole names its first line.
 """
 
 from __future__ import annotations
 
-import ast
-import inspect
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
+from support.refusal import derived, lowered, refuse
 
-from kernwright.generator.arch import ARCHITECTURES
-from kernwright.generator.dsl import Fragment, Kernel, bf16, f32, i32, i64, program, shared, u32
-from kernwright.generator.dsl.program import Registry
+from kernwright.generator.dsl import Fragment, Kernel, bf16, f32, i32, i64, shared, u32
 from kernwright.generator.dsl.value import call
-from kernwright.generator.errors import CATALOGUE, KernelError
-from kernwright.generator.passes.derive import derive
-from kernwright.generator.passes.lower import lower
 
-HERE = Path(__file__).name
-SOURCES = Path(__file__).resolve().parent.parent / "generator"
 SWIZZLED = shared(bf16, (64, 64), swizzle=128)
-
-
-def line_of(function: Callable[..., None]) -> int:
-    """The line marked `# fault`, or the function's first one."""
-    lines, first = inspect.getsourcelines(function)
-    return next((first + offset for offset, line in enumerate(lines) if line.rstrip().endswith("# fault")), first)
-
-
-def refuse(trace, function: Callable[..., None], code: str, *words: str, after=None, **arguments) -> None:
-    """Tracing `function` (and then `after` its description) is refused with a code, the author's line, and these words."""
-    with pytest.raises(KernelError) as caught:
-        description = trace(function, **arguments)
-        assert after is not None, "the description was accepted"
-        after(description)
-    message = str(caught.value)
-    assert caught.value.code == code and message.startswith(f"{code} "), message
-    assert f"tests/{HERE}:{line_of(function)}" in message, message
-    assert [word for word in words if word not in message] == [], message
-    assert message.rstrip().endswith(f"kernwright explain {code}")
-    assert caught.value.__class__.__doc__.startswith(code[:4]), "the class of the area"
-
-
-def on(arch: str):
-    return lambda description: derive(description, ARCHITECTURES[arch])
-
-
-def lowered(arch: str):
-    return lambda description: lower(description, ARCHITECTURES[arch])
-
-
-def rows_program(k: Kernel):
-    rows = k.scalar("rows", i64, high=1 << 20)
-    source = k.tensor("source", bf16, (rows, 128))
-    target = k.tensor("target", bf16, (rows, 128), access="write")
-    layout = k.vector_rows(128)
-    return source, target, layout, k.blocks(rows, step=layout)
 
 
 # ---- KW02: tensors, scalars and types
@@ -257,7 +210,7 @@ def test_an_accumulator_that_no_instruction_has(trace, arch, words):
                 k.buffer("out", shared(f32, (32, 32), swizzle=128)), k.tensor("c", f32, (32, 32), access="write")
             )
 
-    refuse(trace, described, "KW0302", "'result' does not fit the instruction", *words, after=on(arch))
+    refuse(trace, described, "KW0302", "'result' does not fit the instruction", *words, after=derived(arch))
 
 
 def test_a_swizzle_that_no_row_fills(trace):
@@ -326,106 +279,3 @@ def test_an_instruction_that_the_architecture_lacks(trace):
         k.store(target[block], value * word.to(f32))
 
     refuse(trace, described, "KW0306", "instruction_descriptor_bf16 does not exist on sm_90a", after=lowered("sm_90a"))
-
-
-# ---- KW06: programs (KW04 and KW05 are in test_schedule_faults.py)
-
-
-def test_a_program_without_architectures(trace):
-    def described(k: Kernel) -> None:
-        """For nothing."""
-
-    refuse(
-        trace,
-        described,
-        "KW0602",
-        "program 'described' has no architectures",
-        "sm_90a, sm_100a, sm_103a, sm_107a",
-        archs=(),
-    )
-
-
-def test_an_unknown_architecture(trace):
-    def described(k: Kernel) -> None:
-        """For the next but one."""
-
-    refuse(
-        trace,
-        described,
-        "KW0602",
-        "unknown architectures ['sm_80']",
-        "archs= takes a tuple of sm_90a",
-        archs=("sm_80",),
-    )
-
-
-def test_a_program_without_docstring(trace):
-    def described(k: Kernel) -> None:
-        pass
-
-    refuse(trace, described, "KW0603", "program 'described' has no docstring", "Say what it computes")
-
-
-def test_a_description_that_fails_by_itself(trace):
-    def described(k: Kernel) -> None:
-        """Divides by nothing."""
-        1 / 0  # noqa: B018  # fault
-
-    refuse(trace, described, "KW0604", "description of 'test_described' fails", "ZeroDivisionError: division by zero")
-
-
-def test_a_program_that_stores_nothing(trace):
-    def described(k: Kernel) -> None:
-        """A load."""
-        source, _, layout, block = rows_program(k)
-        k.load(source[block], layout, name="value")
-
-    refuse(trace, described, "KW0605", "program 'test_described' stores nothing")
-
-
-def test_two_programs_of_one_name():
-    registry = Registry()
-
-    def first(k: Kernel) -> None:
-        """One."""
-
-    def second(k: Kernel) -> None:
-        """Two."""
-
-    program(family="test", name="same", registry=registry)(first)
-    with pytest.raises(KernelError) as caught:
-        program(family="test", name="same", registry=registry)(second)
-    message = str(caught.value)
-    assert caught.value.code == "KW0601" and "'test_same'" in message and "The symbol is <family>_<name>" in message
-    assert all(f"tests/{HERE}:{line_of(function)}" in message for function in (first, second)), "both lines are named"
-
-
-# ---- the catalogue
-
-
-def raised_codes() -> set[str]:
-    """Codes that stand in a string of the sources outside the catalogue, as a fault's first argument."""
-    found = set()
-    for path in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")).endswith(
-                ("Fault", "KernelError")
-            ):
-                found |= {
-                    arg.value
-                    for arg in node.args[:1]
-                    if isinstance(arg, ast.Constant) and str(arg.value).startswith("KW")
-                }
-    return found
-
-
-def test_every_raised_code_is_in_the_catalogue_and_the_other_way_round():
-    raised = raised_codes()
-    assert len(raised) > 25
-    assert raised - set(CATALOGUE) == set()
-    assert set(CATALOGUE) - raised == set(), "an entry that nothing raises is no entry"
-
-
-def test_every_entry_of_the_catalogue_explains_itself():
-    for code, entry in CATALOGUE.items():
-        assert code == entry.code and len(entry.explanation) > 40 and entry.title[0].islower(), code

@@ -158,17 +158,66 @@ def test_explain_asks_the_generator(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
     class Explain:
         @staticmethod
-        def main(subjects: list[str]) -> int:
-            asked.append(subjects)
+        def main(subjects: list[str], arch: str | None = None) -> int:
+            asked.append((subjects, arch))
             return 0
 
     monkeypatch.setitem(sys.modules, "kernwright.generator.explain", Explain)  # type: ignore[arg-type]
-    assert run(capsys, "explain", "KW0412")[0] == 0 and asked == [["KW0412"]]
+    assert run(capsys, "explain", "KW0404", "--arch", "sm_107a")[0] == 0 and asked == [(["KW0404"], "sm_107a")]
     monkeypatch.setitem(sys.modules, "kernwright.generator.explain", None)  # type: ignore[arg-type]
-    code, _, err = run(capsys, "explain", "KW0412")
+    code, _, err = run(capsys, "explain", "KW0404")
     assert code == 2 and err.startswith("error: explain needs the generator and its packages: ")
 
 
 def test_the_command_alone_shows_its_usage() -> None:
     result = subprocess.run([sys.executable, "-m", "kernwright.cli"], capture_output=True, text=True)
     assert result.returncode == 2 and "usage: kernwright" in result.stderr
+
+
+class TestRecordsOfARun:
+    """`kernwright evidence --record FILE`: results of a device, bound to the machine code or to the text that ran."""
+
+    def result(self, **changes: str) -> dict[str, str]:
+        base = {"program": SYMBOL, "arch": "sm_90a", "check": "right", "device": "NVIDIA H200", "date": "2026-12-01"}
+        return base | {"text_sha256": ONE, "result": "all right"} | changes
+
+    def test_a_result_replaces_the_older_one_of_its_check(self, tmp_path: Path) -> None:
+        file = tmp_path / "results.json"
+        file.write_text(json.dumps([self.result(check="forward values", result="better"), self.result()]))
+        found = evidence.record(recorded(), file)
+        assert [(c.check, c.result) for c in found[KEY].checks] == [
+            ("forward values", "better"),
+            ("right", "all right"),
+        ]
+        assert found[KEY].resources == USED.as_json()
+
+    def test_results_about_other_machine_code_go(self, tmp_path: Path) -> None:
+        file = tmp_path / "results.json"
+        file.write_text(json.dumps([self.result(text_sha256=TWO)]))
+        assert [c.check for c in evidence.record(recorded(), file)[KEY].checks] == ["right"]
+
+    def test_a_malformed_result_is_named(self, tmp_path: Path) -> None:
+        file = tmp_path / "results.json"
+        file.write_text(json.dumps([self.result(text_sha256="no digest")]))
+        with pytest.raises(EvidenceError, match="text_sha256"):
+            evidence.record(recorded(), file)
+
+    def test_a_hand_written_source_is_bound_to_its_text_and_its_headers(self, programs: manifest.Manifest) -> None:
+        root = programs.root
+        (root / "hand").mkdir()
+        (root / "hand" / "k.cu").write_text('#include "k.cuh"\n')
+        (root / "hand" / "k.cuh").write_text("// one\n")
+        digest = evidence.sources_digest(root, "hand/k.cu")
+        assert digest is not None
+        item = evidence.Evidence(None, "", "", (Check("right", "NVIDIA H200", "2026-12-01", digest, "all right"),))
+        found = {("hand/k.cu", "sm_90a"): item}
+
+        def state() -> str:
+            return next(row.state for row in evidence.report(programs, found, {}) if row.symbol == "hand/k.cu")
+
+        assert state() == "fresh"
+        (root / "hand" / "k.cuh").write_text("// two\n")
+        assert state() == "stale"
+        (root / "hand" / "k.cuh").unlink()
+        assert state() == "unknown"
+        assert evidence.update(programs, found, {}) == found, "a build says nothing about it"
