@@ -14,6 +14,15 @@ from kernwright.generator.dsl.value import call
 SWIZZLED = shared(bf16, (64, 64), swizzle=128)
 
 
+def rows_program(k: Kernel):
+    """Source, target, layout and block of a copy of rows."""
+    rows = k.scalar("rows", i64, high=1 << 20)
+    source = k.tensor("source", bf16, (rows, 128))
+    target = k.tensor("target", bf16, (rows, 128), access="write")
+    layout = k.vector_rows(128)
+    return source, target, layout, k.blocks(rows, step=layout)
+
+
 # ---- KW02: tensors, scalars and types
 
 
@@ -134,11 +143,23 @@ def test_a_layout_that_does_not_cover_a_row(trace):
 
 def test_a_layout_of_another_width(trace):
     def described(k: Kernel) -> None:
-        """The layout has half the columns of the tensor."""
-        source, _, _, block = rows_program(k)
-        k.load(source[block], k.vector_rows(64, vector=4), name="value")  # fault
+        """The tensor has half the columns of the layout."""
+        _, _, layout, block = rows_program(k)
+        narrow = k.tensor("narrow", bf16, (k.scalar("count", i64, high=1 << 20), 64))
+        k.load(narrow[block], layout, name="value")  # fault
 
-    refuse(trace, described, "KW0102", "constant 'kVector' is defined twice")
+    refuse(trace, described, "KW0301", "rows of 'narrow'", "the layout has 128 columns, the tensor 64.")
+
+
+def test_only_tiles_are_stored(trace):
+    def described(k: Kernel) -> None:
+        """A row factor."""
+        source, target, layout, block = rows_program(k)
+        value = k.load(source[block], layout)
+        mean = k.row_mean(value)
+        k.store(target[block], mean)  # fault
+
+    refuse(trace, described, "KW0301", "only a register tile can be stored", "The value is a row factor.")
 
 
 def products(k: Kernel, rows: int = 64, columns: int = 64, depth: int = 64):

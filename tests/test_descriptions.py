@@ -172,24 +172,28 @@ def variation(trace, **choices) -> ir.Description:
     return trace(described)
 
 
-# (what is changed, arrivals that release a stage, groups in flight) on sm_90a and on the tcgen05 machines.
+# What is changed, then (arrivals that release a stage, groups in flight) on sm_90a and on the tcgen05 machines; None: see
+# test_derive_gaps.py.
 RELEASES = [
     ({}, (1, 1), (1, 3)),
     ({"readers": 2}, (2, 1), (2, 3)),
     ({"warpgroups": 2}, (2, 1), (1, 3)),
     ({"readers": 2, "warpgroups": 2, "rows": 128}, (4, 1), (2, 3)),
     ({"replicas": 2}, (1, 1), (1, 3)),
-    ({"fetches": True}, (4, 0), (4, 3)),
-    ({"fetches": True, "warpgroups": 2}, (8, 0), (8, 3)),
-    ({"fetches": True, "readers": 2}, (8, 0), (8, 3)),
-    ({"use": True}, (1, 0), (1, 3)),
+    ({"fetches": True}, (4, 0), None),
+    ({"fetches": True, "warpgroups": 2}, (8, 0), None),
+    ({"fetches": True, "readers": 2}, (8, 0), None),
+    ({"use": True}, (1, 0), None),
 ]
 
 
 @pytest.mark.parametrize(("choices", "hopper", "blackwell"), RELEASES, ids=lambda item: str(item))
 def test_arrivals_that_release_a_stage_follow_from_the_kind_of_access(trace, choices, hopper, blackwell):
     description = variation(trace, **choices)
-    for arch, (arrivals, depth) in (("sm_90a", hopper), *((name, blackwell) for name in TCGEN05)):
+    for arch, wanted in (("sm_90a", hopper), *((name, blackwell) for name in TCGEN05)):
+        if wanted is None:
+            continue
+        arrivals, depth = wanted
         derived = facts(description, arch)
         assert ring(derived).empty.arrivals == arrivals, arch
         assert set(depths(derived).values()) == {depth}, arch

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.refusal import place_of, refuse
 
-from kernwright.generator.dsl import Kernel, program
+from kernwright.generator.dsl import Kernel, bf16, i64, program
 from kernwright.generator.dsl.program import Registry
 from kernwright.generator.errors import CATALOGUE, KernelError
 
@@ -61,8 +61,10 @@ def test_a_description_that_fails_by_itself(trace):
 def test_a_program_that_stores_nothing(trace):
     def described(k: Kernel) -> None:
         """A load."""
-        source, _, layout, block = rows_program(k)
-        k.load(source[block], layout, name="value")
+        rows = k.scalar("rows", i64, high=1 << 20)
+        source = k.tensor("source", bf16, (rows, 128))
+        layout = k.vector_rows(128)
+        k.load(source[k.blocks(rows, step=layout)], layout, name="value")
 
     refuse(trace, described, "KW0605", "program 'test_described' stores nothing")
 

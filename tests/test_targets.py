@@ -39,7 +39,8 @@ def rows_of(target: str) -> list[tuple[int, int, str, str]]:
     (mine,) = [part for part in section if part.startswith(target)]
     found = []
     for row in re.findall(r"^\| \d.*\|$", mine, re.M):
-        span, words, node, _ = [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
+        span, words, node, why = [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
+        assert why, f"a row says what its lines follow from: {row}"
         first, _, last = span.partition("-")
         found.append((int(first), int(last or first), words.strip("`").replace("\\|", "|"), node.strip("`")))
     return found
