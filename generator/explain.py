@@ -12,7 +12,7 @@ from kernwright.generator.pipeline import discover
 
 
 def explain(subject: str, arch: str | None = None) -> str:
-    """The text for a code (`KW0412`) or a program (`tiles_mma_tile`), the latter on `arch` or on each of its architectures.
+    """The text for a code (`KW0404`) or a program (`tiles_mma_tile`), the latter on `arch` or on each of its architectures.
 
     Raises ValueError, with the closest names, when there is neither.
     """

@@ -36,7 +36,7 @@ class Effects:
     proxy: str = "generic"
     completion: str = ""
     orders: str = ""
-    collective: str = "thread"  # "thread", "warp", "warpgroup" or "one thread"
+    collective: str = "thread"  # "thread", "one thread", "warp", "warpgroup" or "block"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Instruction:
         return self.needs <= arch.features
 
 
-_TABLE: dict[str, Instruction] = {}
+_TABLE: dict[str, list[Instruction]] = {}
 
 
 def instruction(
@@ -86,13 +86,12 @@ def instruction(
     """Register the decorated function as an entry; its first docstring line is what the table and the header say of it.
 
     `bound` is the documented error of an approximate function; `header` the file of generated/include that holds the wrapper.
+    An architecture overrides an entry by a second one of the same name that `needs` a feature of its own and stands in its header.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         name = function.__name__
-        if name in _TABLE:
-            raise ValueError(f"instruction {name!r} is defined twice")
-        _TABLE[name] = Instruction(
+        entry = Instruction(
             name=name,
             spelling=spelling or name,
             cuda=cuda.strip("\n"),
@@ -107,16 +106,27 @@ def instruction(
             summary=(function.__doc__ or "").strip().splitlines()[0],
             meaning=function if meaning else None,
         )
+        others = _TABLE.setdefault(name, [])
+        if any(other.header == entry.header or other.needs == entry.needs for other in others):
+            raise ValueError(f"instruction {name!r} is defined twice for {entry.header}")
+        others.append(entry)
         return function
 
     return register
 
 
-def lookup(name: str) -> Instruction:
-    """The entry called `name`."""
-    return _TABLE[name]
+def lookup(name: str, arch: Architecture | None = None) -> Instruction:
+    """The entry called `name`; on `arch`, the one that needs most of what `arch` has. KeyError when there is none of this name.
+
+    An entry that `arch` lacks is returned too, so that the caller can say so: ask `exists_on`.
+    """
+    entries = _TABLE[name]
+    if arch is None:
+        return entries[0]
+    fitting = [entry for entry in entries if entry.exists_on(arch)]
+    return max(fitting, key=lambda entry: len(entry.needs)) if fitting else entries[0]
 
 
 def table() -> tuple[Instruction, ...]:
     """Every entry, in the order of definition."""
-    return tuple(_TABLE.values())
+    return tuple(entry for entries in _TABLE.values() for entry in entries)

@@ -240,7 +240,7 @@ class RowLowering:
     def _entry(self, name: str, source: Source) -> str:
         """The name of an instruction after checking that this architecture has it."""
         try:
-            entry = lookup(name)
+            entry = lookup(name, self.arch)
         except KeyError:
             raise LayoutFault(
                 "KW0305", f"no instruction {name!r} in the table", source, where=f"on {self.arch.name}"
