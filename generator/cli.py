@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="symbols or globs of symbols (default: all)")
-    parser.add_argument("--arch", metavar="A[,B]", default="", help="only these architectures")
+    parser.add_argument("--arch", metavar="A[,B]", default=None, help="only these architectures")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if anything would change")
     parser.add_argument("--diff", action="store_true", help="write nothing, print unified diffs; exit 1 if any")
     parser.add_argument("--dry-run", action="store_true", help="write nothing, list what would change; exit 0")
@@ -61,8 +61,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--verify", choices=("build",), help="then build the libraries of the selected programs")
     parser.add_argument("-j", "--jobs", type=_positive, metavar="N", help="parallel compilers of --verify build")
     parser.add_argument("--format", choices=("text", "json", "github"), default="text", help="form of standard output")
-    parser.add_argument("--wait", type=float, default=30.0, metavar="SECONDS", help="for another run that is writing")
+    parser.add_argument(
+        "--wait", type=_seconds, default=30.0, metavar="SECONDS", help="for another run that is writing"
+    )
     return parser
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value >= 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return value
 
 
 def _positive(text: str) -> int:
@@ -94,7 +103,7 @@ def _run(options: argparse.Namespace) -> tuple[str, int]:
     _check_place(root)
     files = generate().files
     new = record.generated_record(files)
-    archs = tuple(arch for arch in options.arch.split(",") if arch)
+    archs = tuple(arch.strip() for arch in options.arch.split(",")) if options.arch is not None else ()
     wanted = select.match_units(record.read_record(root).units | new.units, options.programs, archs)
     if options.list:
         return _listing(new, wanted, options.format), CLEAN

@@ -43,6 +43,13 @@ one would shadow or redefine the first. Choose another name, or give one in word
 Loads, reductions and accumulators become variables of the text and need the author's name for it. The name is read from the
 assignment (`x_row = k.load(...)`). Where there is no plain assignment, give the name in words: k.load(..., name="x_row").""",
     ),
+    CatalogueEntry(
+        "KW0104",
+        "reason cannot stand in the text",
+        """\
+The reason of a constant or of a required condition becomes a comment or a string of the CUDA text: one line, without double quotes and
+backslashes (a backslash at the end of a comment would swallow the next line).""",
+    ),
     # tensors, scalars and types
     CatalogueEntry(
         "KW0201",
@@ -84,6 +91,19 @@ refuses values outside them and every range proof of the generator relies on the
 An element offset must be proved to fit the integer type it is computed in at the largest legal shape. Lower the scalar's
 `high`, or declare the dimension as i64 so that offsets are widened before the multiplication.""",
     ),
+    CatalogueEntry(
+        "KW0207",
+        "optional tensor is used without asking",
+        """\
+A tensor declared with optional=True may be absent, and its pointer is then null: every use stands inside
+`with k.when_present(tensor):`. A tensor that is always there needs no such block.""",
+    ),
+    CatalogueEntry(
+        "KW0208",
+        "alignment is not possible",
+        """\
+An alignment is a power of two in bytes, at least the size of one element. The binding refuses tensors that start elsewhere.""",
+    ),
     # layouts, tiles, instructions
     CatalogueEntry(
         "KW0301",
@@ -124,6 +144,13 @@ no text is written. Drop the architecture from the program's list, or leave the 
         """\
 wgmma exists on sm_90a alone; tcgen05 and TMEM on sm_100a and later. Drop the architecture or choose another operation.""",
     ),
+    CatalogueEntry(
+        "KW0307",
+        "a row-wise program works on one range of rows in one layout",
+        """\
+A block of the grid works on one range of rows, which one vector-row layout spreads over its threads. A second range or layout is
+a second program.""",
+    ),
     # pipelines and roles
     CatalogueEntry(
         "KW0401",
@@ -150,7 +177,8 @@ A program with roles does all its work inside them: code outside would be execut
         "register budgets do not fit",
         """\
 setmaxnreg moves registers between the warpgroups of a block: every budget is a multiple of 8 in 24..256, and the budgets of all
-warpgroups together are at most what the launch gave them, that is 64 K registers an SM for one block.""",
+warpgroups together are at most what the launch gave them, that is 64 K registers an SM for one block. Where accumulators are in
+tensor memory no budget is needed and none is moved.""",
     ),
     CatalogueEntry(
         "KW0405",
@@ -165,24 +193,61 @@ A consumer that keeps one MMA group in flight releases a stage one step late, so
 `a.consume(relayed_by=b)` skips the wait for `a` because the producer of `b` has waited for the same stage before it arrived on `b`.
 That holds only when that producer consumes `a` around producing `b`, and this role consumes `b` around `a`.""",
     ),
+    CatalogueEntry(
+        "KW0407",
+        "role needs more registers than its budget",
+        """\
+Accumulators and register operands occupy registers for as long as a product reads or writes them, and named tiles while they are
+used. The most that are live at once, without addresses and counters, is the least that a role needs: a budget below it spills.
+Raise `registers=`, use more warpgroups, or shorten lifetimes.""",
+    ),
+    CatalogueEntry(
+        "KW0408",
+        "tile of a pipeline is used outside its block",
+        """\
+A stage belongs to its producer inside `with p.produce()` and to its consumers, who only read it, inside `with p.consume()`:
+anything else is ordered by no barrier. A result goes to another pipeline or to a k.buffer of its own.""",
+    ),
+    CatalogueEntry(
+        "KW0409",
+        "standing buffer is used by two roles",
+        """\
+A k.buffer is handed over between the threads of one role by that role's named barrier; nothing orders two roles. Give each role a
+buffer of its own, or hand the tile over in a pipeline.""",
+    ),
+    CatalogueEntry(
+        "KW0410",
+        "nothing to be a step ahead of",
+        """\
+`ahead=1` moves a fetch or an acquisition to the end of the step before: it stands inside `with k.steps(...)`, and a fetch inside
+the `consume` block of its tile. It is 0 or 1.""",
+    ),
     # limits
     CatalogueEntry(
         "KW0501",
         "shared memory over the limit",
         """\
-A block can have at most 227 KiB of shared memory (sm_107a: 327 KiB in oversized mode). Use fewer stages or smaller tiles.""",
+A block can have at most 227 KiB of shared memory (sm_107a: 327 KiB in oversized mode), and all blocks of an SM together 228 KiB, of
+which each reserves 1 KiB. Use fewer stages, smaller tiles or fewer blocks an SM.""",
     ),
     CatalogueEntry(
         "KW0502",
         "too many threads",
         """\
-A block has at most 1024 threads, in whole warps.""",
+A block has at most 1024 threads, in whole warps; the blocks of an SM together have at most 2048 (sm_107a: 1024).""",
     ),
     CatalogueEntry(
         "KW0503",
         "tensor memory over the limit",
         """\
-A block can allocate at most 512 columns of tensor memory, in powers of two from 32.""",
+An SM has 512 columns of tensor memory for all its blocks; a block allocates them in powers of two from 32.""",
+    ),
+    CatalogueEntry(
+        "KW0504",
+        "more named barriers than a block has",
+        """\
+A block has 16 named barriers; number 0 is __syncthreads. Every copy of a role that hands a buffer from its threads to a store or
+to a product needs one of the other 15.""",
     ),
     # programs
     CatalogueEntry(
@@ -215,6 +280,31 @@ The description raised an exception of its own. The message quotes it with the a
         """\
 A program without a store has no effect; the last store is probably missing.""",
     ),
+    CatalogueEntry(
+        "KW0606",
+        "value is never used",
+        """\
+A named value becomes a variable of the text; one that nothing reads would only be a compiler warning there. Use it or remove it.""",
+    ),
+    CatalogueEntry(
+        "KW0607",
+        "tensor is stored twice",
+        """\
+The second store of the same rows overwrites the first one; one of them is a mistake.""",
+    ),
+    CatalogueEntry(
+        "KW0608",
+        "file of descriptions cannot be imported",
+        """\
+Every module under generator/kernels is imported. One that raises an exception on the way has no programs; the message quotes it with the
+line of the file.""",
+    ),
+    CatalogueEntry(
+        "KW0609",
+        "word does not exist",
+        """\
+The words of the language are the methods of the kernel that the description gets, listed in docs/language.md.""",
+    ),
     # expressions
     CatalogueEntry(
         "KW0701",
@@ -227,6 +317,12 @@ A constant folds to a value that its C++ type cannot hold; C++ would overflow. U
         "expression has no exact integer meaning",
         """\
 Shapes, grids and strides are exact integers: only sums, products, floor, ceiling, Mod, Min, Max and Piecewise of them convert.""",
+    ),
+    CatalogueEntry(
+        "KW0703",
+        "required condition does not hold",
+        """\
+k.require states a condition over named constants; it is checked when the program is described and stands as a static_assert in the text.""",
     ),
 )
 

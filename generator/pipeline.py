@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernwright.generator.arch import ARCHITECTURES
+from kernwright.generator.dsl.names import source_of
 from kernwright.generator.dsl.program import REGISTRY, ProgramSource
 from kernwright.generator.emit.binding import HEADER as BINDING_HEADER
 from kernwright.generator.emit.binding import print_binding, print_binding_header
 from kernwright.generator.emit.build_json import Target, print_build_json
 from kernwright.generator.emit.headers import headers_of, print_headers
 from kernwright.generator.emit.kernel import print_kernel
+from kernwright.generator.errors import KernelError, ProgramFault
 from kernwright.generator.ir.program import LoweredProgram
 from kernwright.generator.passes.lower import lower
 from kernwright.generator.workflow.digest import generator_digest
@@ -46,8 +49,29 @@ def discover() -> Mapping[str, ProgramSource]:
     for path in sorted(KERNELS.rglob("*.py")):
         relative = path.relative_to(KERNELS).with_suffix("").parts
         if "__pycache__" not in relative and relative[-1] != "__init__":
-            importlib.import_module(".".join(("kernwright.generator.kernels", *relative)))
+            _import(".".join(("kernwright.generator.kernels", *relative)), path)
     return dict(sorted(REGISTRY.programs.items()))
+
+
+def _import(module: str, path: Path) -> None:
+    """Import a file of descriptions; whatever it raises becomes a fault with the file and the line."""
+    try:
+        importlib.import_module(module)
+    except KernelError:
+        raise
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SyntaxError) and error.lineno:
+            line = error.lineno
+        else:
+            frames = traceback.extract_tb(error.__traceback__)
+            line = next((f.lineno or 0 for f in reversed(frames) if Path(f.filename).resolve() == path.resolve()), 0)
+        raise ProgramFault(
+            "KW0608",
+            f"{path.name} cannot be imported",
+            source_of(str(path), line),
+            detail=f"{type(error).__name__}: {error}",
+            fix="Nothing was generated: a file that fails might have held any program.",
+        ) from error
 
 
 def generate(archs: Sequence[str] | None = None, sources: Iterable[ProgramSource] | None = None) -> Outputs:

@@ -57,7 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     evidence.add_argument(
         "--record", type=Path, metavar="FILE", help="add the results that `python -m tests.gpu --out FILE` wrote"
     )
-    evidence.add_argument("--check", action="store_true", help="exit 1 unless all resources are recorded and fresh")
+    evidence.add_argument(
+        "--check", action="store_true", help="exit 1 unless all resources are recorded and fresh, and no check failed"
+    )
     _add_folder(evidence, "--libraries", "folder of the built libraries; default: build/libraries beside build.json")
     evidence.set_defaults(action_of_command=_evidence)
     return parser
@@ -110,8 +112,8 @@ def _evidence(options: argparse.Namespace) -> int:
     rows = evidence.report(programs, found, libraries)
     for row in rows:
         print(f"{row.symbol} {row.architecture} {row.subject}: {row.state} ({row.detail})")
-    stale = [row for row in rows if row.subject == "resources" and row.state != "fresh"]
-    return 1 if options.check and stale else 0
+    bad = [row for row in rows if row.state == "failed" or (row.subject == "resources" and row.state != "fresh")]
+    return 1 if options.check and bad else 0
 
 
 if __name__ == "__main__":

@@ -16,11 +16,12 @@ from pathlib import Path
 from kernwright.runtime.build import records
 from kernwright.runtime.build.ptxas import Resources
 from kernwright.runtime.build.records import LibraryRecord
-from kernwright.runtime.fields import Field, FieldError
+from kernwright.runtime.fields import Field, FieldError, read_json
 from kernwright.runtime.locking import write_atomically
 from kernwright.runtime.manifest import SHA256, Manifest, TargetRecord, text_digest
 
 SCHEMA = 1
+FAILED = "FAILED"  # how the result of a check that failed begins
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 RESOURCES = tuple(Resources.__dataclass_fields__)
 
@@ -52,7 +53,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the report: `subject` is `resources` or a check's name, `state` fresh, stale, missing or unknown."""
+    """One line of the report: `subject` is `resources` or a check's name, `state` fresh, failed, stale, missing or unknown."""
 
     symbol: str
     architecture: str
@@ -67,13 +68,9 @@ NOTHING = Evidence(None, "", "", ())
 
 def read(file: Path) -> Records:
     """Evidence by (symbol, architecture); a missing or empty file holds none. EvidenceError names file and field."""
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    if not text.strip():
+    document = read_json(file, EvidenceError) if file.is_file() else None
+    if document is None:
         return {}
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise EvidenceError(file, "", f"is not JSON: line {error.lineno} column {error.colno}: {error.msg}") from error
     top = Field(document, file, "", EvidenceError)
     top.keys({"schema", "records"})
     if (schema := top["schema"].integer()) != SCHEMA:
@@ -135,33 +132,40 @@ def report(manifest: Manifest, found: Records, libraries: Mapping[tuple[str, str
     for target in _targets(manifest):
         key = (target.symbol, target.architecture.name)
         library, item = libraries.get(key), found.get(key, NOTHING)
-        text = library.text_sha256[target.symbol] if library else None
+        text = library.text_sha256.get(target.symbol) if library else None
         if item.resources is None:
             rows.append(Row(*key, "resources", "missing", "never compiled for the record"))
         else:
             detail = f"{item.resources['registers']} registers, nvcc {item.toolchain}"
+            if library is not None and text != item.text_sha256:
+                detail += _changes(item.resources, library, target.symbol)
             if library is not None and library.toolchain != item.toolchain:
                 detail += f"; the library is by nvcc {library.toolchain}"
             rows.append(Row(*key, "resources", _state(item.text_sha256, text), detail))
-        for check in item.checks:
-            detail = f"{check.result} on {check.device}, {check.date}"
-            rows.append(Row(*key, check.check, _state(check.text_sha256, text), detail))
+        rows += [_check_row(key, check, text) for check in item.checks]
         if not item.checks:
             rows.append(Row(*key, "checks", "missing", "nothing was run on a device"))
     for (source, arch), item in sorted(found.items()):
         if _is_source(source):
             digest = sources_digest(manifest.root, source)
-            rows += [
-                Row(
-                    source,
-                    arch,
-                    check.check,
-                    _state(check.text_sha256, digest),
-                    f"{check.result} on {check.device}, {check.date}",
-                )
-                for check in item.checks
-            ]
+            rows += [_check_row((source, arch), check, digest) for check in item.checks]
     return rows
+
+
+def _check_row(key: tuple[str, str], check: Check, text: str | None) -> Row:
+    state = _state(check.text_sha256, text)
+    if state == "fresh" and check.result.startswith(FAILED):
+        state = "failed"
+    return Row(*key, check.check, state, f"{check.result} on {check.device}, {check.date}")
+
+
+def _changes(recorded: Mapping[str, int], library: LibraryRecord, symbol: str) -> str:
+    """What the built library uses where it differs from the record: `; now registers 32 -> 40`."""
+    now = library.resources[symbol].as_json() if symbol in library.resources else {}
+    moved = [
+        f"{name} {recorded[name]} -> {now[name]}" for name in RESOURCES if name in now and now[name] != recorded[name]
+    ]
+    return f"; other machine code now, {', '.join(moved) or 'the same resources'}"
 
 
 def _is_source(key: str) -> bool:
@@ -188,9 +192,10 @@ def sources_digest(root: Path, source: str) -> str | None:
 def record(found: Records, file: Path) -> Records:
     """The records with the results of a device run: a JSON list of checks with `program`, `arch` and the fields of Check.
 
-    A result replaces an older one of the same check; a check whose result is bound to another machine code goes.
+    A result replaces an older one of the same check, a pass as well as a failure; a check whose result is bound to another
+    machine code goes. A hand-written source is checked by one program: when that fails, nothing older of it stays.
     """
-    top = Field(json.loads(file.read_text(encoding="utf-8")), file, "", EvidenceError)
+    top = Field(read_json(file, EvidenceError), file, "", EvidenceError)
     fresh = dict(found)
     names = set(Check.__dataclass_fields__)
     for item in top.elements():
@@ -200,6 +205,8 @@ def record(found: Records, file: Path) -> Records:
         key = (item["program"].text(), item["arch"].text())
         old = fresh.get(key, NOTHING)
         kept = [other for other in old.checks if other.check != check.check and other.text_sha256 == check.text_sha256]
+        if _is_source(key[0]) and check.result.startswith(FAILED):
+            kept = []
         fresh[key] = replace(old, checks=tuple(sorted([*kept, check], key=lambda one: one.check)))
     return fresh
 
@@ -216,7 +223,7 @@ def update(manifest: Manifest, found: Records, libraries: Mapping[tuple[str, str
     for target in _targets(manifest):
         key = (target.symbol, target.architecture.name)
         item, library = found.get(key), libraries.get(key)
-        if library is not None:
+        if library is not None and {target.symbol} <= library.resources.keys() & library.text_sha256.keys():
             used = library.resources[target.symbol].as_json()
             text = library.text_sha256[target.symbol]
             fresh[key] = Evidence(used, text, library.toolchain, item.checks if item else ())

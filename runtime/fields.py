@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -15,6 +16,20 @@ class FieldError(ValueError):
     def __init__(self, file: Path, pointer: str, problem: str) -> None:
         super().__init__(f"{file}{'#' + pointer if pointer else ''}: {problem}")
         self.file, self.pointer, self.problem = file, pointer, problem
+
+
+def read_json(file: Path, error: type[FieldError]) -> object:
+    """The decoded JSON of a file, None for a blank one. Raises `error` for what is no JSON, and OSError as `open` does."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        return json.loads(text) if text.strip() else None
+    except json.JSONDecodeError as problem:
+        where = f"line {problem.lineno} column {problem.colno}"
+        raise error(file, "", f"is not JSON: {where}: {problem.msg}") from problem
+    except RecursionError as problem:
+        raise error(file, "", "is not JSON of a record: it is nested too deeply") from problem
+    except UnicodeDecodeError as problem:
+        raise error(file, "", f"is not JSON: byte {problem.start} is not UTF-8") from problem
 
 
 class Field:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,23 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def staging_folder(final: Path) -> Iterator[Path]:
+    """A new private folder beside `final`, to be renamed to it; what is left of it goes at the end.
+
+    To be used under a lock of `final`: folders that a killed process left are removed first.
+    """
+    prefix = f".{final.name}.staging-"
+    for left in final.parent.iterdir():
+        if left.name.startswith(prefix):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=final.parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_atomically(path: Path, data: bytes) -> bool:

@@ -8,14 +8,13 @@ may use it too (to see hand edits). Every complaint names the file and the field
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from kernwright.runtime.fields import Field, FieldError
+from kernwright.runtime.fields import Field, FieldError, read_json
 
 SCHEMA = 1
 ROOT = Path(__file__).resolve().parent.parent
@@ -190,15 +189,11 @@ def load(path: Path | None = None) -> Manifest:
     """
     file = path or ROOT / "build.json"
     try:
-        text = file.read_text(encoding="utf-8")
+        document = read_json(file, ManifestError)
     except OSError as error:
         raise ManifestError(file, "", f"cannot be read: {error.strerror}") from error
-    if not text.strip():
+    if document is None:
         raise ManifestError(file, "", "is empty: run regenerate-kernels to write it")
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ManifestError(file, "", f"is not JSON: line {error.lineno} column {error.colno}: {error.msg}") from error
     return parse(document, file)
 
 

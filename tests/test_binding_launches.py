@@ -88,7 +88,8 @@ def test_no_rows_launch_nothing_and_need_no_driver(library: Path) -> None:
 
 def test_the_greatest_grid(host: HostProcess) -> None:
     host.set_context(0)
-    assert host.call("run", arguments(rows=ROWS_HIGH))[0] == 0
+    apart = {name: {"data": place << 44} for place, name in enumerate(("x", "z", "weight", "y"), 1)}
+    assert host.call("run", arguments(rows=ROWS_HIGH, **apart))[:3] == [0, "", ""]
     assert "grid 2147483647 1 1" in host.launches()[0]
     assert " 0x3fffffff8 " in host.launches()[0]
 
@@ -190,6 +191,22 @@ def test_a_failing_driver_call_is_named_and_may_succeed_later(function: str, hos
     assert host.launches() == []
     assert host.call("run", arguments())[:3] == [0, "", ""]
     assert host.launches()[0].split(":")[0].endswith("in 0 capture 0")
+
+
+def test_a_driver_that_does_not_start_is_opened_once(library: Path, driver: Path) -> None:
+    """One hold by the test, one by the binding, however often the caller tries."""
+    host = HostProcess(library, driver)
+    host.fail("cuInit", 100, 5)
+    for _ in range(5):
+        assert "cuInit failed with CUDA_ERROR_NO_DEVICE (100)" in host.call("run", arguments())[2]
+    assert host.references() == 2
+    host.close()
+
+
+def test_tensors_may_touch_and_inputs_may_overlap(host: HostProcess) -> None:
+    host.set_context(0)
+    assert host.call("run", arguments(z={"data": X + 16}, y={"data": X + 16 + 3840}))[:3] == [0, "", ""]
+    assert host.call("run", arguments(0, y={"data": X + 16}))[:3] == [0, "", ""]
 
 
 def test_a_failing_launch_tells_its_configuration(host: HostProcess) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.binding_fixtures import driver, host, library, refusing
 from support.everything_program import everything
-from support.host import HostProcess, build_binding, matrix
+from support.host import TRAPS, HostProcess, build_binding, matrix
 
 from kernwright.generator.ir.expr import Var, integer
 from kernwright.generator.ir.program import Launch, LoweredProgram, ScalarParameter, TensorParameter
@@ -115,4 +115,38 @@ def test_grid_limits(tmp_path: Path, driver: Path) -> None:
     assert call(65536) == "other_grid: grid z: expected at most 65535 blocks, got 65536"
     assert call(32) == ""
     assert "cuKernelSetAttribute 14 = 1 on 0" in host.record()
+    host.close()
+
+
+def test_sizes_that_overflow_are_refused(tmp_path: Path, driver: Path) -> None:
+    """2^40 rows of 2^40 columns: neither number breaks a limit."""
+    n, m = Var("n", i64, 0, 2**62), Var("m", i64, 0, 2**62)
+    parameters = (
+        TensorParameter("t", f64, (n, m), (m, integer(1)), "write", 8),
+        ScalarParameter("n", i64, 0, 2**62, bound_to=("t", 0)),
+        ScalarParameter("m", i64, 0, 2**62, bound_to=("t", 1)),
+    )
+    launch = Launch(32, (integer(1), integer(1), integer(1)))
+    program = LoweredProgram("other", "huge", "sm_90a", "", parameters, *((), ()), launch, *((), ()))
+    host = HostProcess(build_binding(program, tmp_path, TRAPS), driver)
+    tensor = matrix([2**40, 2**40], strides=[2**40, 1], dtype=["float", 64])
+    assert host.call("run", [["dltensor", tensor]])[1:3] == [
+        "ValueError",
+        f"other_huge: argument t: expected fewer than 2^63 elements, got shape [{2**40}, {2**40}]",
+    ]
+    host.close()
+
+
+def test_a_message_that_is_too_long_shows_that_it_was_cut(tmp_path: Path, driver: Path) -> None:
+    shape = tuple(Var(f"{letter * 90}", i64, 0, 9) for letter in "abcdefghijkl")
+    scalars = tuple(ScalarParameter(v.name, i64, 0, 9, bound_to=("t", d)) for d, v in enumerate(shape))
+    tensors = tuple(TensorParameter(name, f64, shape, shape, "read", 8) for name in ("t", "u"))
+    launch = Launch(32, (integer(1), integer(1), integer(1)))
+    program = LoweredProgram("other", "wide", "sm_90a", "", (*tensors, *scalars), *((), ()), launch, *((), ()))
+    host = HostProcess(build_binding(program, tmp_path), driver)
+    tensor = matrix([1] * 12, dtype=["float", 64])
+    other = matrix([1] * 11 + [2], dtype=["float", 64])
+    message = host.call("run", [["dltensor", tensor], ["dltensor", other]])[2]
+    assert len(message) == 1023
+    assert message.startswith("other_wide: argument u: expected shape [aaa") and message.endswith("kkk...")
     host.close()

@@ -197,6 +197,32 @@ def test_libraries_are_the_same_bytes_in_another_folder(package: manifest.Manife
 
 
 @pytest.mark.nvcc
+@pytest.mark.parametrize(
+    "variable",
+    [
+        *("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LD_RUN_PATH"),
+        *("COMPILER_PATH", "LIBRARY_PATH"),
+    ],
+)
+def test_the_environment_adds_nothing_to_the_flags(
+    variable: str, package: manifest.Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Variables that compilers and linker read by themselves would change a library under an unchanged record."""
+    trap = tmp_path / "trap"
+    trap.mkdir()
+    for name in ("stdio.h", "cuda.h", "dlfcn.h", "cuda_bf16.h", "cuda_runtime.h"):
+        (trap / name).write_text("#error a header of the environment\n")
+    for name in ("as", "ld", "cc1"):
+        (trap / name).write_text("#!/bin/sh\nexit 1\n")
+        (trap / name).chmod(0o755)
+    (trap / "libtvm_ffi.so").write_text("no library")
+    monkeypatch.setenv(variable, "--no-such-option" if variable.startswith("NVCC") else str(trap))
+    result = build(archs=["sm_90a"], out=tmp_path / "out", manifest=package)
+    first = records.read(package.root / "build" / "libraries")[f"{SYMBOL}.sm_90a"]
+    assert result.libraries == {f"{SYMBOL}.sm_90a": first}
+
+
+@pytest.mark.nvcc
 def test_a_second_build_touches_nothing(package: manifest.Manifest) -> None:
     folder = package.root / "build" / "libraries"
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.is_file()}
@@ -264,3 +290,21 @@ def test_a_library_that_breaks_later_is_withdrawn(tmp_path: Path) -> None:
         build(manifest=broken)
     assert not (folder / f"{SYMBOL}.sm_90a.so").exists()
     assert records.read(folder) == {}
+
+
+@pytest.mark.nvcc
+def test_g02_machine_code_tells_a_change_of_names_from_a_change_of_arithmetic(tmp_path: Path) -> None:
+    """Texts that differ in names and comments have one digest of machine code; one more multiplication has another."""
+    program = sample_program()
+    text = kernel_text(program)
+    variants = {
+        "as it is": text,
+        "renamed": text.replace("row", "line_of_the_matrix") + "\n// a comment\n",
+        "changed": text.replace("eps", "(eps * 3.0f)").replace("float (eps * 3.0f)", "float eps"),
+    }
+    digests = {}
+    for name, variant in variants.items():
+        programs = manifest.load(write_package(tmp_path / name.replace(" ", "_"), kernel={program.symbol: variant}))
+        built = build(manifest=programs).libraries[f"{program.symbol}.sm_90a"]
+        digests[name] = built.text_sha256[program.symbol]
+    assert digests["as it is"] == digests["renamed"] != digests["changed"]

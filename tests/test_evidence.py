@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu import registry, targets
 from support.sample_program import write_package
 
 from kernwright import cli
@@ -43,8 +44,9 @@ def recorded(text: str = ONE) -> evidence.Records:
 @pytest.mark.parametrize(("built", "state"), [(ONE, "fresh"), (TWO, "stale"), (None, "unknown")])
 def test_states(built: str | None, state: str, programs: manifest.Manifest) -> None:
     libraries = {KEY: library(programs, built)} if built else {}
+    now = "; other machine code now, the same resources" if state == "stale" else ""
     assert evidence.report(programs, recorded(), libraries) == [
-        Row(*KEY, "resources", state, "25 registers, nvcc 13.4.92"),
+        Row(*KEY, "resources", state, f"25 registers, nvcc 13.4.92{now}"),
         Row(*KEY, "forward values", state, "passed on NVIDIA H200, 2026-12-01"),
         Row(SYMBOL, "sm_107a", "resources", "missing", "never compiled for the record"),
         Row(SYMBOL, "sm_107a", "checks", "missing", "nothing was run on a device"),
@@ -82,6 +84,15 @@ def test_libraries_of_other_text_do_not_count(programs: manifest.Manifest, tmp_p
     assert evidence.built(programs, tmp_path) == {KEY: library(programs)}
     records.write(tmp_path, {name: replace(library(programs), closure=TWO)})
     assert evidence.built(programs, tmp_path) == {}
+
+
+def test_a_library_without_the_symbol_says_nothing(programs: manifest.Manifest) -> None:
+    """A record of libraries.json need not have the kernel: its state is unknown, and nothing is recorded of it."""
+    empty = replace(library(programs), text_sha256={"other": ONE}, resources={"other": USED})
+    states = [row.state for row in evidence.report(programs, recorded(), {KEY: empty})[:2]]
+    assert states == ["unknown", "unknown"]
+    assert evidence.update(programs, recorded(), {KEY: empty}) == recorded()
+    assert evidence.update(programs, {}, {KEY: empty}) == {}
 
 
 def test_a_broken_file_names_the_field(tmp_path: Path) -> None:
@@ -134,6 +145,12 @@ def test_build_then_evidence(package: Path, capsys: pytest.CaptureFixture[str]) 
     assert run(capsys, "evidence", "--check")[0] == 1
     code, out, _ = run(capsys, "evidence", "--update", "--check")
     assert code == 0 and out.startswith(f"{SYMBOL} sm_90a resources: fresh (")
+    failed = Check("right", "NVIDIA H200", "2026-12-01", ONE, "FAILED: AssertionError: 3 wrong")
+    found = evidence.read(package / "evidence.json")
+    checks = (replace(failed, text_sha256=found[KEY].text_sha256),)
+    evidence.write(package / "evidence.json", {KEY: replace(found[KEY], checks=checks)})
+    code, out, _ = run(capsys, "evidence", "--check")
+    assert code == 1 and f"{SYMBOL} sm_90a right: failed (FAILED: AssertionError: 3 wrong on NVIDIA H200" in out
     shutil.rmtree(package / "build")
     code, out, _ = run(capsys, "evidence", "--check")
     assert code == 1 and out.startswith(f"{SYMBOL} sm_90a resources: unknown (")
@@ -196,6 +213,71 @@ class TestRecordsOfARun:
         file.write_text(json.dumps([self.result(text_sha256=TWO)]))
         assert [c.check for c in evidence.record(recorded(), file)[KEY].checks] == ["right"]
 
+    def test_a_failure_replaces_the_pass_of_its_check(self, programs: manifest.Manifest, tmp_path: Path) -> None:
+        file = tmp_path / "results.json"
+        file.write_text(json.dumps([self.result(check="forward values", result="FAILED: AssertionError: 3 wrong")]))
+        found = evidence.record(recorded(), file)
+        assert [(c.check, c.result) for c in found[KEY].checks] == [
+            ("forward values", "FAILED: AssertionError: 3 wrong")
+        ]
+        for text, state in ((ONE, "failed"), (TWO, "stale")):
+            rows = evidence.report(programs, found, {KEY: library(programs, text)})
+            assert (rows[1].subject, rows[1].state) == ("forward values", state)
+
+    def test_a_failed_source_has_no_older_pass(self, tmp_path: Path) -> None:
+        key = ("docs/targets/k.cu", "sm_90a")
+        old = tuple(Check(name, "NVIDIA H200", "2026-12-01", ONE, "all right") for name in ("one", "two"))
+        file = tmp_path / "results.json"
+        failed = self.result(program=key[0], check="check_k", result="FAILED: RuntimeError: exit code 1")
+        file.write_text(json.dumps([failed]))
+        found = evidence.record({key: evidence.Evidence(None, "", "", old)}, file)
+        assert [c.check for c in found[key].checks] == ["check_k"]
+
+    def test_a_file_that_is_no_json_is_named(self, tmp_path: Path) -> None:
+        file = tmp_path / "results.json"
+        for data, problem in (
+            (b"[\n{", "is not JSON: line 2 column 2: Expecting property name enclosed in double quotes"),
+            (b'["\xff"]', "is not JSON: byte 2 is not UTF-8"),
+            (b"", "expected an array, got None"),
+        ):
+            file.write_bytes(data)
+            with pytest.raises(EvidenceError) as caught:
+                evidence.record({}, file)
+            assert str(caught.value) == f"{file}: {problem}"
+
+    def test_a_run_tells_of_passes_failures_and_of_a_check_that_never_ends(self) -> None:
+        def good() -> str:
+            return "all right"
+
+        def bad() -> str:
+            raise AssertionError("3 wrong\nmore")
+
+        saved: list[list[dict[str, str]]] = []
+        checks = [registry.Check("good", ("a", "b"), good), registry.Check("bad", ("a",), bad)]
+        common = {"arch": "sm_90a", "device": "NVIDIA H200", "date": "2026-12-01"}
+        results = registry.run_checks(checks, {"a": ONE, "b": TWO}, common, saved.append, lambda: None)
+        assert [(r["program"], r["check"], r["text_sha256"], r["result"]) for r in results] == [
+            ("a", "good", ONE, "all right"),
+            ("b", "good", TWO, "all right"),
+            ("a", "bad", ONE, "FAILED: AssertionError: 3 wrong"),
+        ]
+        assert [r["result"] for r in saved[0]] == ["FAILED: the process ended in this check"] * 2
+        assert set(results[0]) == set(self.result())
+
+    def test_a_target_that_fails_is_a_result_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "k.cu").write_text("")
+        monkeypatch.setattr(targets, "ROOT", tmp_path)
+        monkeypatch.setattr(targets, "SOURCES", {"absent": "k.cu", "wrong": "k.cu"})
+        (tmp_path / "wrong").write_text("#!/bin/sh\necho broken; exit 3\n")
+        (tmp_path / "wrong").chmod(0o755)
+        results = targets.run_targets(tmp_path, {"arch": "sm_90a", "device": "d", "date": "2026-12-01"})
+        assert [(r["check"], r["result"].split(":")[1]) for r in results] == [
+            ("absent", " FileNotFoundError"),
+            ("wrong", " RuntimeError"),
+        ]
+        assert results[1]["result"] == "FAILED: RuntimeError: exit code 3: broken"
+        assert {r["text_sha256"] for r in results} == {evidence.sources_digest(tmp_path, "k.cu")}
+
     def test_a_malformed_result_is_named(self, tmp_path: Path) -> None:
         file = tmp_path / "results.json"
         file.write_text(json.dumps([self.result(text_sha256="no digest")]))
@@ -221,3 +303,14 @@ class TestRecordsOfARun:
         (root / "hand" / "k.cuh").unlink()
         assert state() == "unknown"
         assert evidence.update(programs, found, {}) == found, "a build says nothing about it"
+
+
+def test_g02_a_stale_record_says_what_the_resources_became(programs: manifest.Manifest) -> None:
+    more = replace(library(programs, TWO), resources={SYMBOL: replace(USED, registers=40)})
+    row = evidence.report(programs, recorded(), {KEY: more})[0]
+    assert (row.state, row.detail) == (
+        "stale",
+        "25 registers, nvcc 13.4.92; other machine code now, registers 25 -> 40",
+    )
+    row = evidence.report(programs, recorded(), {KEY: library(programs, TWO)})[0]
+    assert row.detail == "25 registers, nvcc 13.4.92; other machine code now, the same resources"

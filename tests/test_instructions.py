@@ -173,7 +173,7 @@ def test_approximate_functions_at_their_ends():
 @pytest.mark.parametrize("lanes", [2, 4, 8, 16, 32])
 def test_lane_sums_add_halves_first_and_leave_the_same_bits_everywhere(lanes):
     values = np.array([np.float32(RANDOM.uniform(-1e3, 1e3)) for _ in range(32)], np.float32)
-    total = lookup("sum_over_lanes").meaning(values, lanes)
+    total = lookup("sum_over_lanes").meaning(lanes, values)
 
     def tree(part: list[np.float32]) -> np.float32:
         if len(part) == 1:

@@ -25,7 +25,13 @@ DISTRIBUTED = [
     WgmmaAccumulator(128, 128, 2),
     WgmmaOperandA(64, 16),
     WgmmaOperandA(64, 128),
+    WgmmaOperandA(128, 64),
+    WgmmaOperandA(128, 64, 2),
+    WgmmaOperandA(256, 32, 2),
     TmemLoadRows(64),
+    TmemLoadRows(64, 64),
+    TmemLoadRows(64, 128, 2),
+    TmemLoadRows(64, 64, 2),
 ]
 
 
@@ -37,11 +43,7 @@ def test_every_element_has_exactly_one_holder(layout):
 @pytest.mark.parametrize("layout", DISTRIBUTED, ids=repr)
 def test_the_formula_says_what_the_map_does(layout):
     """The text of the formula is evaluated as arithmetic (with / as integer division) and compared with `coordinate`."""
-    rows, _, columns = (
-        layout.formula.partition("row ")[2]
-        .removesuffix(" (warp w reads lanes 32 * w .. 32 * w + 31 alone)")
-        .partition(", column ")
-    )
+    rows, _, columns = layout.formula.partition("row ")[2].partition(" (warp w reads")[0].partition(", column ")
     compiled = [compile(text.replace("/", "//"), "formula", "eval") for text in (rows, columns)]
     for thread in range(layout.threads):
         for register in range(layout.registers):
@@ -95,7 +97,8 @@ def test_operand_fragment_of_wgmma_is_the_accumulator_packed_in_pairs():
         (lambda: WgmmaAccumulator(96, 64), "64 rows a warpgroup"),
         (lambda: WgmmaAccumulator(64, 12), "steps of 8"),
         (lambda: WgmmaAccumulator(64, 264), "8 to 256"),
-        (lambda: WgmmaOperandA(128, 64), "64 rows a warpgroup"),
+        (lambda: WgmmaOperandA(96, 64), "64 rows a warpgroup"),
+        (lambda: WgmmaOperandA(64, 64, 2), "64 rows a warpgroup"),
         (lambda: WgmmaOperandA(64, 24), "16 values of K"),
         (lambda: SharedLayout(64, 48, bf16, 128), "swizzle rows"),
         (lambda: SharedLayout(64, 64, bf16, 100), "0, 32, 64 and 128"),
@@ -107,6 +110,37 @@ def test_operand_fragment_of_wgmma_is_the_accumulator_packed_in_pairs():
 def test_a_layout_that_hardware_does_not_have_is_refused(build, words):
     with pytest.raises(ValueError, match=words):
         build()
+
+
+@pytest.mark.parametrize("build", [WgmmaAccumulator, WgmmaOperandA], ids=lambda item: item.__name__)
+def test_fragments_of_accumulator_and_operand_are_stacked_alike(build):
+    """128 rows in one warpgroup are two m64 fragments, each in the registers of a tile of 64 rows; two warpgroups have one each."""
+    one, stacked, apart = build(64, 64), build(128, 64), build(128, 64, 2)
+    assert (stacked.registers, apart.registers) == (2 * one.registers, one.registers)
+    for thread in range(128):
+        for register in range(one.registers):
+            row, column = one.coordinate(thread, register)
+            assert stacked.coordinate(thread, register) == apart.coordinate(thread, register) == (row, column)
+            assert stacked.coordinate(thread, one.registers + register) == (row + 64, column)
+            assert apart.coordinate(thread + 128, register) == (row + 64, column)
+
+
+def test_64_rows_of_tensor_memory_lie_on_16_lanes_of_each_quarter():
+    """PTX ISA, tcgen05 data path of M = 64: each warp reads 16 useful lanes."""
+    layout, full = TmemLayout(64, 64), TmemLayout(128, 64)
+    assert [layout.lane(row) for row in (0, 15, 16, 31, 32, 63)] == [0, 15, 32, 47, 64, 111]
+    assert [full.lane(row) for row in range(128)] == list(range(128))
+    assert "lane 32 * (m / 16) + m % 16" in layout.formula and "row m on lane m," in full.formula
+    readback = TmemLoadRows(64, 64)
+    assert {readback.coordinate(thread, 0)[0]: thread for thread in readback.holders} == {
+        row: layout.lane(row) for row in range(64)
+    }
+    assert "lanes from 16 of each warp hold nothing" in readback.formula
+
+
+def test_stages_of_a_tile_start_on_its_alignment():
+    assert [SharedLayout(rows, 64, bf16, 128).stride for rows in (4, 8, 12)] == [1024, 1024, 2048]
+    assert SharedLayout(5, 1, f32).stride == 32
 
 
 def test_tensor_memory_is_allocated_in_powers_of_two():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -13,51 +12,16 @@ from pathlib import Path
 
 import pytest
 from support.host import build_driver
+from support.libraries import NAME, SYMBOL, empty_cache, place, programs
 from support.sample_program import kernel_text, sample_program, write_package
 
 from kernwright.runtime import loader, manifest
-from kernwright.runtime.build import build, records
+from kernwright.runtime.build import build
 from kernwright.runtime.loader import LoadError, jit, search
-from kernwright.runtime.toolchain import ToolchainError, discover
 
-SYMBOL = "rmsnorm_silu_gate_forward_w_bf16"
-NAME = f"{SYMBOL}.sm_90a"
 HERE = Path(__file__).resolve().parent
 
-
-@pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> manifest.Manifest:
-    """A package without libraries, and an empty cache."""
-    empty_cache(tmp_path, monkeypatch)
-    monkeypatch.delenv("KERNWRIGHT_LIBRARIES", raising=False)
-    monkeypatch.delenv("KERNWRIGHT_JIT", raising=False)
-    return manifest.load(write_package(tmp_path / "package", architectures=("sm_90a", "sm_103a")))
-
-
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another cache for libraries, and the same compiler, which by default lies in the cache too."""
-    with contextlib.suppress(ToolchainError):
-        monkeypatch.setenv("KERNWRIGHT_CUDA_HOME", str(discover().home))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-def place(folder: Path, programs: manifest.Manifest, data: bytes = b"library", **changes: object) -> Path:
-    """A library file with its record; nothing loads it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    target = programs.target(SYMBOL, "sm_90a")
-    values = {
-        "sha256": records.digest(data),
-        "closure": target.closure,
-        "flags": target.flags,
-        "toolchain": "13.4.92",
-        "tvm_ffi": "0.1.9",
-        "text_sha256": {},
-        "resources": {},
-    }
-    records.write(folder, {NAME: records.LibraryRecord(**(values | changes))})  # type: ignore[arg-type]
-    path = folder / f"{NAME}.so"
-    path.write_bytes(data)
-    return path
+__all__ = ["programs"]  # a fixture
 
 
 def test_search_order(programs: manifest.Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +34,7 @@ def test_search_order(programs: manifest.Manifest, tmp_path: Path, monkeypatch: 
     for folder in folders:
         place(folder, programs, str(folder).encode())
     monkeypatch.setenv("KERNWRIGHT_LIBRARIES", f"{folders[0]}{os.pathsep} {folders[1]}{os.pathsep}")
-    assert loader.places(target, programs) == folders
+    assert loader.places(programs) == folders[:-1]
     for folder in folders:
         assert loader.find(target, programs) == (folder / f"{NAME}.so", "")
         assert loader.locate(SYMBOL, (9, 0), programs) == folder / f"{NAME}.so"
@@ -108,6 +72,58 @@ def test_a_damaged_library_is_never_loaded(programs: manifest.Manifest) -> None:
         loader.locate(SYMBOL, (9, 0), programs)
     assert str(caught.value).startswith(f"{path} is damaged: libraries.json records sha256 ")
     assert "it was not loaded. Build it again with `kernwright build`" in str(caught.value)
+
+
+def test_a_library_that_is_being_replaced_is_looked_at_again(
+    programs: manifest.Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a new library and its record a reader waits a moment and reads the record once more."""
+    path = place(programs.root / "libraries", programs)
+    old = (path.parent / "libraries.json").read_bytes()
+    place(path.parent, programs, b"new library")
+    new = (path.parent / "libraries.json").read_bytes()
+    (path.parent / "libraries.json").write_bytes(old)
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        (path.parent / "libraries.json").write_bytes(new)
+
+    monkeypatch.setattr(search.time, "sleep", wait)
+    assert loader.locate(SYMBOL, (9, 0), programs) == path
+    assert len(waits) == 1
+
+
+@pytest.mark.parametrize("what", ["folder", "file"])
+def test_what_belongs_to_somebody_else_is_not_trusted(
+    what: str, programs: manifest.Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = place(programs.root / "libraries", programs)
+    place_of_it = path if what == "file" else path.parent
+    real = Path.stat
+
+    def stat(self: Path, **options: bool) -> os.stat_result:
+        found = real(self, **options)
+        return os.stat_result((*found[:4], 4242, *found[5:10])) if self == place_of_it else found
+
+    monkeypatch.setattr(Path, "stat", stat)
+    with pytest.raises(LoadError) as caught:
+        loader.locate(SYMBOL, (9, 0), programs)
+    assert str(caught.value) == (
+        f"{place_of_it} belongs to user 4242, not to you, root or the owner of kernwright, so the library in it is not "
+        "trusted; chown it, or copy it into a folder of your own"
+    )
+    monkeypatch.setattr(search, "trusted_owners", lambda: {real(path).st_uid, 4242})
+    assert loader.locate(SYMBOL, (9, 0), programs) == path
+
+
+def test_owners_and_groups_that_are_trusted(programs: manifest.Manifest) -> None:
+    """umask 002 gives a user's own files to the group; that alone refuses nothing."""
+    assert search.trusted_owners() == {0, os.geteuid(), Path(search.__file__).stat().st_uid}
+    path = place(programs.root / "libraries", programs)
+    for place_of_it in (path.parent, path):
+        place_of_it.chmod(place_of_it.stat().st_mode | 0o020)
+    assert loader.locate(SYMBOL, (9, 0), programs) == path
 
 
 @pytest.mark.parametrize("what", ["folder", "file"])
@@ -153,10 +169,11 @@ def test_jit_variable() -> None:
 @pytest.mark.nvcc
 def test_a_missing_library_is_built_once_into_the_cache(programs: manifest.Manifest) -> None:
     """Eight at a time: one builds, all get the same file, and the entry holds the library and its record only."""
-    with ThreadPoolExecutor(8) as pool:
-        paths = set(pool.map(lambda _: loader.locate(SYMBOL, (9, 0), programs), range(8)))
     entry = loader.cache_entry(programs.target(SYMBOL, "sm_90a"))
-    assert paths == {entry / f"{NAME}.so"}
+    (entry.parent / f".{entry.name}.staging-killed" / ".work").mkdir(parents=True)
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(lambda _: loader.locate(SYMBOL, (9, 0), programs), range(8)))
+    assert found == {entry / f"{NAME}.so"}
     assert sorted(path.name for path in entry.iterdir()) == ["libraries.json", f"{NAME}.so"]
     assert [path.name for path in entry.parent.iterdir() if path.is_dir()] == [entry.name]
     written = entry.stat().st_mtime_ns
@@ -190,6 +207,7 @@ class Managed(ctypes.Structure):
 keep = []
 class Array:
     def __init__(self, shape, **changes):
+        changes["data"] = 0x7F0000000000 + (len(keep) << 20)
         self.managed = Managed(tensor(matrix(shape, **changes), keep), None, None)
         keep.append(self)
     def __dlpack__(self, **options):

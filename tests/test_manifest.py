@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support.sample_program import ROWS_HIGH, write_package
 
+from kernwright.generator.ir.types import ALL_DTYPES
 from kernwright.runtime import manifest
 from kernwright.runtime.manifest import ManifestError, ScalarRecord, TensorRecord
 
@@ -169,9 +170,18 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     file.write_text(" \n")
     with pytest.raises(ManifestError, match="is empty: run regenerate-kernels"):
         manifest.load(file)
+    file.write_bytes(b'{"schema": "\xff"}')
+    with pytest.raises(ManifestError, match=r"build.json: is not JSON: byte 12 is not UTF-8"):
+        manifest.load(file)
     file.write_text('{"schema": 1,\n "x"}')
     with pytest.raises(ManifestError, match="is not JSON: line 2 column 5: Expecting ':' delimiter"):
         manifest.load(file)
+
+
+def test_the_types_are_those_of_the_generator() -> None:
+    """The manifest stands alone, so it has a list of its own; the generator's is the other one."""
+    assert tuple(dtype.name for dtype in ALL_DTYPES) == manifest.DTYPES
+    assert tuple(dtype.name for dtype in ALL_DTYPES if dtype.is_float) == manifest.FLOATS
 
 
 def test_names_that_do_not_exist(package: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernwright.generator.dsl import ALL, Kernel, bf16, f32, i64, program
+from kernwright.generator.dsl import ALL, Kernel, Value, bf16, f32, i64, program
 from kernwright.generator.dsl.program import Registry
 from kernwright.generator.errors import KernelError, NameFault, ProgramFault
 from kernwright.generator.ir import description as ir
@@ -149,7 +149,7 @@ class TestNamesFromAssignments:
             """Names in every kind of assignment."""
             source, target, layout, block = self.start(k)
             plain = k.load(source[block], layout)
-            annotated: object = k.load(source[block], layout)  # noqa: F841
+            annotated: Value = k.load(source[block], layout)
             one, two = plain * 2.0, plain * 3.0
             if (walrus := plain * 4.0) is not None:
                 pass
@@ -157,7 +157,7 @@ class TestNamesFromAssignments:
             spread = k.exp2(
                 plain * 2.0,
             )
-            k.store(target[block], one + two + walrus + first + second + spread)
+            k.store(target[block], one + two + walrus + first + second + spread + annotated)
 
         assert self.names(trace, described) == [
             "plain", "annotated", "one", "two", "walrus", "first", "second", "spread", "target_row",

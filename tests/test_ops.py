@@ -6,6 +6,7 @@ import importlib
 import math
 import subprocess
 import sys
+import types
 from typing import Any
 
 import pytest
@@ -136,6 +137,7 @@ def test_out_receives_the_result() -> None:
 # ---- refusals ----
 
 X, Z, W = inputs(3, 5)
+SHARED = torch.zeros(29 * 128, dtype=torch.bfloat16)
 REFUSALS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "x list": ({"x": [1.0]}, TypeError, "x: expected a tensor, got list"),
     "x half": ({"x": X.half()}, TypeError, "x: expected dtype torch.bfloat16, got torch.float16"),
@@ -155,9 +157,10 @@ REFUSALS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "device": ({"weight": W.to("meta")}, ValueError, "weight: expected device cpu, that of x, got meta"),
     "eps string": ({"eps": "1e-6"}, TypeError, "eps: expected a float, got str"),
     "eps bool": ({"eps": True}, TypeError, "eps: expected a float, got bool"),
-    "eps negative": ({"eps": -1e-6}, ValueError, "eps: expected a finite number >= 0, got -1e-06"),
-    "eps nan": ({"eps": math.nan}, ValueError, "eps: expected a finite number >= 0, got nan"),
-    "eps inf": ({"eps": math.inf}, ValueError, "eps: expected a finite number >= 0, got inf"),
+    "eps negative": ({"eps": -1e-6}, ValueError, "eps: expected a finite FP32 number >= 0, got -1e-06"),
+    "eps nan": ({"eps": math.nan}, ValueError, "eps: expected a finite FP32 number >= 0, got nan"),
+    "eps beyond fp32": ({"eps": 1e300}, ValueError, "eps: expected a finite FP32 number >= 0, got 1e+300"),
+    "eps inf": ({"eps": math.inf}, ValueError, "eps: expected a finite FP32 number >= 0, got inf"),
     "negative view": (
         {"x": X._neg_view()},
         ValueError,
@@ -184,6 +187,21 @@ REFUSALS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         ValueError,
         "out: expected a contiguous tensor of shape [3, 5, 128], got shape [3, 5, 128] with strides [128, 384, 1]",
     ),
+    "out overlaps z": (
+        {"z": SHARED[: 15 * 128].view(3, 5, 128), "out": SHARED[14 * 128 :].view(3, 5, 128)},
+        ValueError,
+        "out: expected memory of its own, got memory that overlaps z",
+    ),
+    "out overlaps weight": (
+        {"weight": SHARED[128:256], "out": SHARED[: 15 * 128].view(3, 5, 128)},
+        ValueError,
+        "out: expected memory of its own, got memory that overlaps weight",
+    ),
+    "out address": (
+        {"out": SHARED[1 : 1 + 15 * 128].view(3, 5, 128)},
+        ValueError,
+        f"out: expected data aligned to 16 bytes, got address {SHARED.data_ptr() + 2:#x}",
+    ),
     "out is x": ({"out": X}, ValueError, "out: expected memory of its own, got the tensor x"),
 }
 
@@ -202,6 +220,25 @@ def test_out_has_no_gradient() -> None:
         norm(x, z, weight, out=torch.empty_like(x))
     with torch.no_grad():
         assert torch.equal(norm(x, z, weight, out=torch.empty_like(x)), norm(x, z, weight))
+    plain = inputs(4)
+    with pytest.raises(RuntimeError, match="out= has no gradient"):
+        norm(*plain, out=torch.empty_like(plain[0], requires_grad=True))
+
+
+@pytest.mark.parametrize("path", ["cpu", "direct", "operator"])
+def test_autograd_sees_a_saved_tensor_that_out_overwrites(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("kernwright.runtime.ops.rmsnorm_silu_gate")
+    monkeypatch.setattr(module, "load", lambda symbol, device: types.SimpleNamespace(run=lambda *args: None))
+    monkeypatch.setattr(module, "is_direct", lambda *tensors: path == "direct")
+    x, z, weight = inputs(4)
+    saved, factor = torch.ones_like(x), torch.ones_like(x, requires_grad=True)
+    product = (saved * factor).sum()
+    if path == "operator":
+        module._launch(programs.RMSNORM_SILU_GATE_FORWARD["bfloat16"], x, z, weight, saved, 1e-6)
+    else:
+        norm(x, z, weight, out=saved)
+    with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
+        product.backward()
 
 
 def test_second_derivatives_are_refused() -> None:
@@ -218,20 +255,25 @@ def test_the_direct_way_is_for_plain_calls_only(monkeypatch: pytest.MonkeyPatch)
     """CUDA is played: the gate must say no for gradients, subclasses, modes, transforms and CPU tensors."""
     direct = importlib.import_module("kernwright.runtime.ops.direct")
     x, z, weight = inputs(4)
-    assert direct.is_direct(x, z, weight) is False
+    assert direct.is_direct(x, z, weight, None) is False
     monkeypatch.setattr(Tensor, "is_cuda", True)
-    assert direct.is_direct(x, z, torch.nn.Parameter(weight, requires_grad=False)) is True
-    assert direct.is_direct(x, z, torch.nn.Parameter(weight)) is False
+    assert direct.is_direct(x, z, torch.nn.Parameter(weight, requires_grad=False), None) is True
+    assert direct.is_direct(x, z, torch.nn.Parameter(weight), None) is False
     with torch.no_grad():
-        assert direct.is_direct(x, z, torch.nn.Parameter(weight)) is True
+        assert direct.is_direct(x, z, torch.nn.Parameter(weight), None) is True
         with torch.autograd.forward_ad.dual_level():
-            assert direct.is_direct(x, z, weight) is False
+            assert direct.is_direct(x, z, weight, None) is False
     with FakeTensorMode():
-        assert direct.is_direct(x, z, weight) is False
-    assert direct.is_direct(x.as_subclass(type("Mine", (Tensor,), {})), z, weight) is False
+        assert direct.is_direct(x, z, weight, None) is False
+    mine = x.as_subclass(type("Mine", (Tensor,), {}))
+    assert direct.is_direct(mine, z, weight, None) is False
     seen = []
-    torch.func.vmap(lambda row: seen.append(direct.is_direct(row, row, weight)) or row)(x)
+    torch.func.vmap(lambda row: seen.append(direct.is_direct(row, row, weight, None)) or row)(x)
     assert seen == [False]
+    assert direct.is_direct(x, z, weight, torch.empty_like(x)) is True
+    assert direct.is_direct(x, z, weight, mine) is False
+    assert direct.is_direct(x, z, weight, torch.empty_like(x, requires_grad=True)) is False
+    assert direct.is_direct(x, z, weight, [1.0]) is False
 
 
 def test_launchable_copies_only_what_a_kernel_cannot_read() -> None:
@@ -242,6 +284,20 @@ def test_launchable_copies_only_what_a_kernel_cannot_read() -> None:
     copied = direct.launchable(shifted)
     assert copied.data_ptr() != shifted.data_ptr() and copied.storage_offset() == 0 and torch.equal(copied, shifted)
     assert torch.equal(direct.launchable(whole.t()), whole.t()) and direct.launchable(whole.t()).is_contiguous()
+    half = base[8 : 8 + 3 * 128].view(3, 128)
+    assert direct.launchable(half) is half  # 16 bytes past the start is aligned
+
+
+def test_memory_that_torch_did_not_allocate_is_judged_by_its_address() -> None:
+    """A tensor around somebody's buffer has offset 0, wherever it starts."""
+    direct = importlib.import_module("kernwright.runtime.ops.direct")
+    buffer = bytearray(2 * 256 + 64)
+    start = -torch.frombuffer(buffer, dtype=torch.uint8).data_ptr() % 16
+    for shift, same in ((0, True), (2, False), (8, False), (16, True)):
+        foreign = torch.frombuffer(buffer, dtype=torch.bfloat16, offset=start + shift, count=256)
+        assert foreign.storage_offset() == 0
+        read = direct.launchable(foreign)
+        assert (read is foreign) is same and read.data_ptr() % 16 == 0 and torch.equal(read, foreign)
 
 
 def test_a_cuda_call_launches_the_program_of_the_weight(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,10 +316,18 @@ def test_a_cuda_call_launches_the_program_of_the_weight(monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "load", load)
     monkeypatch.setattr(module, "is_direct", lambda *tensors: True)
     x, z, weight = inputs(4)
+    strided, shifted = x.repeat(1, 2)[:, :128], torch.cat([z.view(-1), z[0]])[1 : 1 + z.numel()].view(z.shape)
+    for function in (norm, lambda *args: module._forward_cuda(*args, 1e-6)):
+        calls.clear()
+        function(strided, shifted, weight)
+        read_x, read_z, _, y, _ = calls[1]
+        assert read_x.is_contiguous() and read_z.data_ptr() % 16 == 0 and y.is_contiguous()
+        assert torch.equal(read_x, x) and torch.equal(read_z, shifted)
     for cast in (weight, weight.float()):
         calls.clear()
         out = torch.empty_like(x)
         assert norm(x, z, cast, 1e-5, out=out) is out
+        assert out._version == 1, "autograd sees that out was written"
         dtype = str(cast.dtype).removeprefix("torch.")
         assert calls[0] == (programs.RMSNORM_SILU_GATE_FORWARD[dtype], -1)
         assert [a is b for a, b in zip(calls[1], (x, z, cast, out), strict=False)] == [True] * 4 and calls[1][4] == 1e-5
@@ -278,7 +342,7 @@ def test_a_direct_call_is_refused_in_the_same_words(monkeypatch: pytest.MonkeyPa
             raise ValueError("the binding's words")
 
     monkeypatch.setattr(module, "load", lambda symbol, device: Library())
-    monkeypatch.setattr(module, "is_direct", lambda *tensors: all(isinstance(t, Tensor) for t in tensors))
+    monkeypatch.setattr(module, "is_direct", lambda *tensors: all(isinstance(t, Tensor) for t in tensors[:3]))
     for changes, kind, message in REFUSALS.values():
         with pytest.raises(kind) as caught:
             norm(**({"x": X, "z": Z, "weight": W} | changes))

@@ -134,3 +134,10 @@ def test_parameters_and_modules() -> None:
     assert y.requires_grad
     with torch.inference_mode():
         assert torch.equal(norm(x, z, weight), y)
+
+
+def test_out_under_modes_and_transforms_has_no_address_to_judge() -> None:
+    with FakeTensorMode():
+        x = torch.empty(4, 128, dtype=torch.bfloat16)
+        out = torch.empty_like(x)
+        assert norm(x, x, torch.empty(128), out=out) is out

@@ -372,3 +372,28 @@ def test_check_is_fast_enough_to_run_at_every_commit(shipped: Tree) -> None:
         assert shipped.run("--check").returncode == 0
         times.append(time.perf_counter() - start)
     assert min(times) < 2.0, "benchmarks/regenerate.py holds the median against 1 s; this only catches a lost import"
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "line"),
+    [
+        ("x = (\n", "SyntaxError", 1),
+        ("import nothing_of_this_name\n", "ModuleNotFoundError", 1),
+        ("a = 1\nraise RuntimeError('broken')\n", "broken", 2),
+        ("import sys\n\nsys.exit(0)\n", "SystemExit", 3),
+        ("from kernwright.generator.dsl import program\n\n@program\ndef f(k):\n    pass\n", "TypeError", 3),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_named_with_its_line_and_nothing_is_written(
+    shipped: Tree, text: str, word: str, line: int
+) -> None:
+    broken = shipped.root / "generator" / "kernels" / "broken.py"
+    broken.write_text(text)
+    try:
+        result = shipped.run()
+    finally:
+        broken.unlink()
+    assert result.returncode == 2
+    assert "KW0608 broken.py cannot be imported" in result.stderr and word in result.stderr
+    assert f"generator/kernels/broken.py:{line}" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -6,7 +6,7 @@ import pytest
 from support.refusal import derived, refuse
 
 from kernwright.generator.arch import ARCHITECTURES
-from kernwright.generator.dsl import Fragment, Kernel, bf16, f32, shared
+from kernwright.generator.dsl import Extent, Fragment, Kernel, bf16, f32, shared
 from kernwright.generator.errors import KernelError
 from kernwright.generator.passes.derive import derive
 
@@ -245,12 +245,18 @@ def test_a_relay_that_vouches_for_nothing(trace, broken):
             if broken == "maker":
                 with made.produce() as out:
                     k.stage(
-                        k.fetch(k.buffer("numbers", shared(f32, (64, 1))), Fragment(64, 64), name="number"), out.factor
+                        k.fetch(
+                            k.buffer("numbers", shared(f32, (64, 1))), Fragment(64, 64), Extent.COLUMNS, name="number"
+                        ),
+                        out.factor,
                     )
             else:
                 with inputs.consume(), made.produce() as out:
                     k.stage(
-                        k.fetch(k.buffer("numbers", shared(f32, (64, 1))), Fragment(64, 64), name="number"), out.factor
+                        k.fetch(
+                            k.buffer("numbers", shared(f32, (64, 1))), Fragment(64, 64), Extent.COLUMNS, name="number"
+                        ),
+                        out.factor,
                     )
         with k.role("use"):
             if broken == "reader":

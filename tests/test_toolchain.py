@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import stat
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from kernwright.runtime import paths
 from kernwright.runtime.toolchain import ToolchainError, command, discover, folder
 from kernwright.runtime.toolchain.pins import HOME_IN_WHEELS, NVCC, REQUIREMENTS
 
@@ -155,10 +157,39 @@ def test_too_old_says_needed_found_and_where(tmp_path: Path, values: dict[str, s
 
 def test_where_the_own_folder_is(tmp_path: Path) -> None:
     assert folder({"XDG_CACHE_HOME": "/c"}) == Path("/c/kernwright/toolchain/13.4.3")
-    assert folder({"XDG_CACHE_HOME": "relative"}) == Path.home() / ".cache/kernwright/toolchain/13.4.3"
+    assert folder({"XDG_CACHE_HOME": "relative", "HOME": "/h"}) == Path("/h/.cache/kernwright/toolchain/13.4.3")
     assert folder({"KERNWRIGHT_TOOLCHAIN": f" {tmp_path} "}) == tmp_path
     with pytest.raises(ToolchainError, match="KERNWRIGHT_TOOLCHAIN='here' is not an absolute path"):
         folder({"KERNWRIGHT_TOOLCHAIN": "here"})
+
+
+def test_without_a_home_the_other_places_are_searched(
+    tmp_path: Path, values: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(paths.pwd, "getpwuid", nobody)
+    del values["XDG_CACHE_HOME"]
+    with pytest.raises(ToolchainError, match=r"has no account, .*; set one of them, or KERNWRIGHT_TOOLCHAIN"):
+        folder(values)
+    with pytest.raises(
+        ToolchainError, match=r"no CUDA compiler: looked at (?s:.*) into the folder that KERNWRIGHT_TOOL"
+    ):
+        discover(values)
+    home = toolkit(tmp_path / "kit")
+    assert discover(values | {"CUDA_HOME": str(home)}).home == home
+
+
+def test_an_own_folder_that_may_not_be_read_is_none(
+    tmp_path: Path, values: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(target: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(target))
+
+    monkeypatch.setattr(INSTALL, "_is_complete", refuse)
+    home = toolkit(tmp_path / "kit")
+    assert discover(values | {"CUDA_HOME": str(home)}).home == home
 
 
 def test_a_named_folder_without_the_wheels_is_an_error(tmp_path: Path, values: dict[str, str]) -> None:
@@ -180,12 +211,30 @@ def test_installing_is_atomic_and_done_once(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(INSTALL, "_pip", fetch)
     target = tmp_path / "tools" / "13.4.3"
+    (target.parent / ".13.4.3.staging-killed" / "nvidia").mkdir(parents=True)
     assert INSTALL.install(target) is True
     assert INSTALL.install(target) is False
     assert [staging.parent for staging in calls] == [target.parent]
     assert (target / "kernwright-pins.txt").read_text().split() == list(REQUIREMENTS)
     assert stat.S_IMODE(target.stat().st_mode) == 0o755
     assert [p.name for p in target.parent.iterdir() if p.is_dir()] == ["13.4.3"]
+
+
+@pytest.mark.parametrize("variable", ["PIP_USER", "PIP_PREFIX", "PIP_ROOT", "PIP_TARGET"])
+def test_settings_of_pip_do_not_move_the_folder(variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip itself runs, on a distribution of one file instead of the compiler."""
+    wheel = tmp_path / "one-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("one.py", "")
+        archive.writestr("one-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: one\nVersion: 1.0\n")
+        archive.writestr("one-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("one-1.0.dist-info/RECORD", "")
+    monkeypatch.setattr(INSTALL, "REQUIREMENTS", (str(wheel),))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv(variable, "1" if variable == "PIP_USER" else str(tmp_path / "elsewhere"))
+    (tmp_path / "staging").mkdir()
+    INSTALL._pip(tmp_path / "staging")
+    assert (tmp_path / "staging" / "one.py").is_file() and not (tmp_path / "elsewhere").exists()
 
 
 def test_a_failed_installation_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

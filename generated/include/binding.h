@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <tvm/ffi/c_api.h>
 #include <tvm/ffi/extra/c_env_api.h>
 
@@ -35,8 +36,9 @@ __attribute__((cold, noinline, format(printf, 2, 3))) static void kw_set_error(c
   va_list values;
   va_start(values, format);
   int used = snprintf(message, sizeof message, "%s: ", KW_PROGRAM);
-  vsnprintf(message + used, sizeof message - (size_t)used, format, values);
+  used += vsnprintf(message + used, sizeof message - (size_t)used, format, values);
   va_end(values);
+  if (used >= (int)sizeof message) memcpy(message + sizeof message - 4, "...", 4);
   TVMFFIErrorSetRaisedFromCStr(kind, message);
 }
 
@@ -47,13 +49,13 @@ typedef struct {
   char text[256];
 } KwText;
 
-/* "[3, 5, 128]" */
+/* "[3, 5, 128]", or "[3, 5, ...]" for a list that is too long */
 static inline KwText kw_list(const int64_t* values, int count) {
   KwText list;
-  int used = snprintf(list.text, sizeof list.text, "[");
-  for (int i = 0; i < count && used < 220; ++i)
+  int i, used = snprintf(list.text, sizeof list.text, "[");
+  for (i = 0; i < count && used < 220; ++i)
     used += snprintf(list.text + used, sizeof list.text - (size_t)used, i ? ", %lld" : "%lld", (long long)values[i]);
-  snprintf(list.text + used, sizeof list.text - (size_t)used, "]");
+  snprintf(list.text + used, sizeof list.text - (size_t)used, i < count ? ", ...]" : "]");
   return list;
 }
 
@@ -116,6 +118,7 @@ enum { KW_EXACT = 0, KW_FOLDED = 1 }; /* KW_FOLDED: any number of leading dimens
 #define KW_F32 ((DLDataType){kDLFloat, 32, 1})
 #define KW_F64 ((DLDataType){kDLFloat, 64, 1})
 #define KW_LIST(...) ((const int64_t[]){__VA_ARGS__})
+#define KW_OTHERS(...) ((const KwTensor* const[]){__VA_ARGS__, NULL})
 
 /* One call: its arguments, and the device of the first tensor, which all others must share. */
 typedef struct {
@@ -129,6 +132,7 @@ typedef struct {
   const char* name;
   const DLTensor* dl;
   void* data;
+  uint64_t bytes; /* from its first to its last; set by kw_layout, 0 for a tensor without elements */
   int ndim, leading;
   int64_t shape[KW_MAX_DIMS], strides[KW_MAX_DIMS];
   bool foldable; /* the leading dimensions are contiguous among themselves */
@@ -142,10 +146,15 @@ static inline int kw_count(int32_t got, int32_t expected, const char* names) {
   return kw_raise("TypeError", "expected %d arguments (%s), got %d", expected, names, got);
 }
 
+__attribute__((cold, noinline)) static int kw_too_many(const KwTensor* tensor) {
+  return kw_raise("ValueError", "argument %s: expected fewer than 2^63 elements, got shape %s", tensor->name,
+                  kw_list(tensor->dl->shape, tensor->dl->ndim).text);
+}
+
 /* Shape and strides of the folded view. Dimensions of one element never take part in a stride. */
 static inline int kw_fold(KwTensor* tensor) {
   const DLTensor* dl = tensor->dl;
-  int64_t strides[KW_MAX_DIMS], rows = 1, run = 1, row_stride = 0;
+  int64_t strides[KW_MAX_DIMS], rows = 1, run = 1, row_stride = 0, expected;
   for (int i = dl->ndim - 1; i >= 0; --i) {
     strides[i] = dl->strides ? dl->strides[i] : run;
     run = (int64_t)((uint64_t)run * (uint64_t)dl->shape[i]);
@@ -154,11 +163,9 @@ static inline int kw_fold(KwTensor* tensor) {
   for (int i = tensor->leading - 1; i >= 0; --i) {
     if (dl->shape[i] != 1) {
       if (row_stride == 0 && rows == 1) row_stride = strides[i];
-      else if (strides[i] != rows * row_stride) tensor->foldable = false;
+      else if (__builtin_mul_overflow(rows, row_stride, &expected) || strides[i] != expected) tensor->foldable = false;
     }
-    if (__builtin_mul_overflow(rows, dl->shape[i], &rows))
-      return kw_raise("ValueError", "argument %s: expected fewer than 2^63 elements, got shape %s", tensor->name,
-                      kw_list(dl->shape, dl->ndim).text);
+    if (__builtin_mul_overflow(rows, dl->shape[i], &rows)) return kw_too_many(tensor);
   }
   tensor->shape[0] = rows;
   tensor->strides[0] = row_stride;
@@ -176,7 +183,7 @@ static inline int kw_tensor(KwCall* call, int position, const char* name, DLData
   const DLTensor* dl;
   if (value->type_index == kTVMFFIDLTensorPtr)
     dl = (const DLTensor*)value->v_ptr;
-  else if (value->type_index == kTVMFFITensor)
+  else if (value->type_index == kTVMFFITensor) /* the DLTensor follows the header: c_api.h tells C++ only */
     dl = (const DLTensor*)((const char*)value->v_obj + sizeof(TVMFFIObject));
   else
     return kw_raise("TypeError", "argument %s: expected a tensor, got %s", name, kw_kind_name(value->type_index));
@@ -196,12 +203,16 @@ static inline int kw_tensor(KwCall* call, int position, const char* name, DLData
     return kw_raise("ValueError", "argument %s: expected %s, the device of %s, got %s", name,
                     kw_device_name(call->device).text, call->first, kw_device_name(dl->device).text);
   }
-  if (folded ? dl->ndim < ndim - 1 || dl->ndim > KW_MAX_DIMS : dl->ndim != ndim)
+  if (folded && dl->ndim > KW_MAX_DIMS)
+    return kw_raise("ValueError", "argument %s: expected at most %d dimensions, got %d: shape %s", name, KW_MAX_DIMS,
+                    dl->ndim, kw_list(dl->shape, dl->ndim).text);
+  if (folded ? dl->ndim < ndim - 1 : dl->ndim != ndim)
     return kw_raise("ValueError", "argument %s: expected %s%d dimensions, got %d: shape %s", name,
                     folded ? "at least " : "", folded ? ndim - 1 : ndim, dl->ndim, kw_list(dl->shape, dl->ndim).text);
   tensor->name = name;
   tensor->dl = dl;
   tensor->data = (char*)dl->data + dl->byte_offset;
+  tensor->bytes = 0;
   tensor->ndim = ndim;
   tensor->leading = dl->ndim - ndim + 1;
   return kw_fold(tensor);
@@ -261,16 +272,18 @@ static inline int kw_real(const KwCall* call, int position, const char* name, do
 }
 
 /* Shape, strides, data pointer and alignment (bytes). `shape_text` and `strides_text` are the declared expressions. */
-static inline int kw_layout(const KwTensor* tensor, const char* shape_text, const int64_t* shape,
+static inline int kw_layout(KwTensor* tensor, const char* shape_text, const int64_t* shape,
                             const char* strides_text, const int64_t* strides, int alignment) {
   const DLTensor* dl = tensor->dl;
   int64_t elements = 1;
+  uint64_t last = 0; /* offset of the last element; a tensor that claims more than there is may wrap around */
   for (int i = 0; i < tensor->ndim; ++i) {
     if (tensor->shape[i] != shape[i])
       return kw_raise("ValueError", "argument %s: expected shape %s = %s%s, got %s", tensor->name, shape_text,
                       kw_list(shape, tensor->ndim).text, tensor->leading == 1 ? "" : " after folding",
                       kw_list(dl->shape, dl->ndim).text);
-    elements *= shape[i];
+    if (__builtin_mul_overflow(elements, shape[i], &elements)) return kw_too_many(tensor);
+    last += (uint64_t)(shape[i] - 1) * (uint64_t)strides[i];
   }
   if (elements == 0) return 0;
   bool strides_match = tensor->foldable;
@@ -289,8 +302,26 @@ static inline int kw_layout(const KwTensor* tensor, const char* shape_text, cons
     return kw_raise("ValueError", "argument %s: expected data aligned to %d bytes, got address 0x%llx (%d bytes past)",
                     tensor->name, alignment, (unsigned long long)(uintptr_t)tensor->data,
                     (int)((uintptr_t)tensor->data % (uintptr_t)alignment));
+  tensor->bytes = (last + 1) * (dl->dtype.bits / 8);
   return 0;
 }
+
+/* A tensor that the kernel writes shares no byte with any of `others` (up to a NULL), from its first byte to its last:
+ * the kernel's pointers are __restrict__, and what is only read may come from a cache that sees no writes. */
+static inline int kw_apart(const KwTensor* written, const KwTensor* const* others) {
+  const uintptr_t start = (uintptr_t)written->data, end = start + written->bytes;
+  for (; *others != NULL; ++others) {
+    const uintptr_t first = (uintptr_t)(*others)->data, past = first + (*others)->bytes;
+    if (start < past && first < end && start != end && first != past)
+      return kw_raise("ValueError",
+                      "argument %s: expected memory of its own, got 0x%llx to 0x%llx, which overlaps %s at "
+                      "0x%llx to 0x%llx",
+                      written->name, (unsigned long long)start, (unsigned long long)end - 1, (*others)->name,
+                      (unsigned long long)first, (unsigned long long)past - 1);
+  }
+  return 0;
+}
+
 /* ---- the driver ---- */
 
 #define KW_DRIVER_FUNCTIONS(X)                                                                             \
@@ -302,14 +333,15 @@ static inline int kw_layout(const KwTensor* tensor, const char* shape_text, cons
 #define KW_MEMBER(function) __typeof__(&function) function;
 static struct {
   void* handle;
+  bool started; /* cuInit succeeded */
   KW_DRIVER_FUNCTIONS(KW_MEMBER)
 } kw_driver;
 
 static pthread_mutex_t kw_lock = PTHREAD_MUTEX_INITIALIZER; /* guards everything below while it is being set up */
-static CUlibrary kw_library;
+static CUlibrary kw_library; /* never unloaded: a launch may still run when the process ends */
 static CUkernel kw_kernel; /* belongs to no context: one serves all devices */
 static CUdevice kw_device[KW_MAX_DEVICES];
-static CUcontext kw_primary[KW_MAX_DEVICES];
+static CUcontext kw_primary[KW_MAX_DEVICES]; /* retained for the whole process, on purpose: the kernel lives in them */
 static _Atomic bool kw_prepared[KW_MAX_DEVICES];
 
 __attribute__((cold, noinline)) static int kw_driver_error(const char* call, CUresult status, const char* detail) {
@@ -327,8 +359,7 @@ __attribute__((cold, noinline)) static int kw_driver_error(const char* call, CUr
     if (kw_status != CUDA_SUCCESS) return kw_driver_error(#function, kw_status, "");           \
   } while (0)
 
-static inline int kw_open_driver(void) {
-  if (kw_driver.handle != NULL) return 0;
+static inline int kw_find_driver(void) {
   void* handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (handle == NULL) return kw_raise("RuntimeError", "no CUDA driver: %s", dlerror());
 #define KW_TEXT_(function) #function
@@ -340,8 +371,16 @@ static inline int kw_open_driver(void) {
                     KW_TEXT(function));                                                                       \
   }
   KW_DRIVER_FUNCTIONS(KW_RESOLVE)
-  KW_TRY(cuInit, 0);
   kw_driver.handle = handle;
+  return 0;
+}
+
+/* After a failed cuInit the driver stays open for the next call: one that has started threads is not closed safely. */
+static inline int kw_open_driver(void) {
+  if (kw_driver.started) return 0;
+  if (kw_driver.handle == NULL && kw_find_driver()) return -1;
+  KW_TRY(cuInit, 0);
+  kw_driver.started = true;
   return 0;
 }
 
@@ -417,7 +456,8 @@ static inline int kw_prepare(int device) {
   return failed;
 }
 
-/* Launches on the current stream of `device`. A grid without blocks launches nothing and needs no driver. */
+/* Launches on the current stream of `device`. A grid without blocks launches nothing and needs no driver. The driver
+ * only reads what `arguments` point to, so that a binding may cast away const to fill them. */
 static inline int kw_launch(DLDevice device, const long long grid[3], void** arguments) {
   static const long long most[3] = {2147483647, 65535, 65535};
   static const int cluster[3] = KW_CLUSTER;
@@ -460,7 +500,8 @@ static inline int kw_launch(DLDevice device, const long long grid[3], void** arg
   return 0;
 }
 
-/* prepare(device): loads the kernel for a device, so that a graph capture or a timed call finds it ready. */
+/* prepare(device): loads the kernel for a device, so that a graph capture or a timed call finds it ready. tvm-ffi looks
+ * up a library's function `f` as the symbol `__tvm_ffi_f`; the prefix is its own, reserved name or not. */
 TVM_FFI_DLL_EXPORT int __tvm_ffi_prepare(void* ffi_self, const TVMFFIAny* ffi_args, int32_t ffi_count,
                                          TVMFFIAny* ffi_result) {
   KwCall kw_call = {.args = ffi_args};
@@ -472,4 +513,5 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_prepare(void* ffi_self, const TVMFFIAny* ffi_ar
   ffi_result->type_index = kTVMFFINone;
   return 0;
 }
+
 #endif /* KERNWRIGHT_BINDING_H_ */

@@ -3,7 +3,11 @@
 // rmsnorm_silu_gate_forward_w_bf16
 // y = x * rsqrt(mean(x^2) + eps) * w * silu(z), row by row, with silu(z) = z / (1 + exp(-z)).
 //
-// x, z and y are BF16 [rows, 128], w is [128]. Everything between the loads and the store is FP32; y is rounded once.
+// x, z and y are BF16 [rows, 128], w is [128] in the type of the program's name. Everything between the loads and the store is
+// FP32; y is rounded once.
+//
+// Launch: (rows + kRowsPerBlock - 1) / kRowsPerBlock blocks of kThreads threads.
+// Tensors are contiguous and 16-byte aligned; y overlaps no other.
 
 #include "../include/common.cuh"
 
@@ -11,7 +15,7 @@ namespace {
 
 constexpr int kColumns = 128;  // one head
 constexpr int kThreads = 128;  // threads of a block
-constexpr int kVector = 8;  // neighbouring values of one thread, one vector access
+constexpr int kVector = 8;  // neighbouring values of one thread: 16 bytes of BF16, 32 of FP32
 constexpr int kLanesPerRow = kColumns / kVector;  // lanes that share a row
 constexpr int kRowsPerBlock = kThreads / kLanesPerRow;  // rows of a block
 constexpr float kNegativeLog2e = -1.442695f;  // exp(-v) = 2^(-log2(e) * v)
@@ -36,7 +40,7 @@ rmsnorm_silu_gate_forward_w_bf16(
   const long long offset = row * kColumns + column;
   const bool in_range = row < rows;  // the last block can be short
 
-  // Lanes past the end read nothing, but take part in the shuffles of their warp.
+  // Lanes past the end read nothing: their zeros keep the arithmetic defined, and every lane of a warp takes part in its shuffles.
   float x_row[kVector] = {};
   float z_row[kVector] = {};
   if (in_range) {
@@ -46,12 +50,12 @@ rmsnorm_silu_gate_forward_w_bf16(
   float w_row[kVector];
   load_bf16x8(w + column, w_row);
 
-  float mean_square_partial = 0.0f;
+  float mean_square_partial = 0.0f;  // this thread's part of the sum
 #pragma unroll
   for (int i = 0; i < kVector; ++i) {
     mean_square_partial = __fmaf_rn(x_row[i], x_row[i], mean_square_partial);
   }
-  const float mean_square = sum_over_lanes(mean_square_partial, kLanesPerRow) / (float)kColumns;
+  const float mean_square = sum_over_lanes<kLanesPerRow>(mean_square_partial) / (float)kColumns;
   const float scale = rsqrt_approx(mean_square + eps);
 
   float y_row[kVector];

@@ -29,7 +29,7 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* ffi_self, const TVMFFIAny* ffi_args, 
   if (kw_tensor(&kw_call, 2, "w", KW_BF16, 1, KW_EXACT, &w)) return -1;
   if (kw_tensor(&kw_call, 3, "y", KW_BF16, 2, KW_FOLDED, &y)) return -1;
 
-  if (kw_dimension(&x, 0, "rows", 0, 17179869176, 1)) return -1;
+  if (kw_dimension(&x, 0, "rows", 0, (long long)INT32_MAX * kRowsPerBlock, 1)) return -1;
   const long long rows = x.shape[0];
   double kw_eps;
   if (kw_real(&kw_call, 4, "eps", 0.0, FLT_MAX, &kw_eps)) return -1;
@@ -39,6 +39,7 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_run(void* ffi_self, const TVMFFIAny* ffi_args, 
   if (kw_layout(&z, "[rows, 128]", KW_LIST(rows, kColumns), "[128, 1]", KW_LIST(kColumns, 1), 16)) return -1;
   if (kw_layout(&w, "[128]", KW_LIST(kColumns), "[1]", KW_LIST(1), 16)) return -1;
   if (kw_layout(&y, "[rows, 128]", KW_LIST(rows, kColumns), "[128, 1]", KW_LIST(kColumns, 1), 16)) return -1;
+  if (kw_apart(&y, KW_OTHERS(&x, &z, &w))) return -1;
 
   const long long kw_grid[3] = {(rows + kRowsPerBlock - 1) / kRowsPerBlock, 1, 1};
   void* kw_arguments[] = {(void*)&rows, &x.data, &z.data, &w.data, &y.data, (void*)&eps};

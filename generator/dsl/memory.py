@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernwright.generator.dsl.names import author_source
+from kernwright.generator.dsl.names import assigned_name, author_source
 from kernwright.generator.dsl.value import Number, Value
-from kernwright.generator.errors import PipelineFault, TensorFault
+from kernwright.generator.errors import LayoutFault, PipelineFault, TensorFault
 from kernwright.generator.ir import description as ir
-from kernwright.generator.ir.expr import Expr, integer
+from kernwright.generator.ir.description import Extent, Fragment
+from kernwright.generator.ir.expr import Const, Expr, Var, integer
 from kernwright.generator.ir.layout import SharedLayout
 from kernwright.generator.ir.program import TensorParameter
-from kernwright.generator.ir.types import DType
+from kernwright.generator.ir.types import DType, f32
 
 if TYPE_CHECKING:
     from kernwright.generator.dsl.kernel import Kernel
@@ -35,6 +38,7 @@ class Tensor:
     parameter: TensorParameter
 
     def __getitem__(self, index: object) -> Box:
+        self.kernel.own(self.kernel, self.parameter.name, author_source())
         items = index if isinstance(index, tuple) else (index,)
         if len(items) > len(self.parameter.shape):
             raise TensorFault(
@@ -50,7 +54,8 @@ class Tensor:
 
     def _first(self, item: object) -> Expr:
         match item:
-            case BlockRange(origin=origin):
+            case BlockRange(kernel=kernel, origin=origin):
+                self.kernel.own(kernel, "block", author_source())
                 return origin
             case Value() as value:
                 return value.expr
@@ -87,6 +92,12 @@ class SharedHandle:
     @property
     def T(self) -> SharedHandle:
         return SharedHandle(self.kernel, self.tile, not self.transposed)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the matrix that is passed, the tile's own or turned."""
+        layout = self.tile.layout
+        return (layout.columns, layout.rows) if self.transposed else (layout.rows, layout.columns)
 
 
 class Stage:
@@ -125,6 +136,84 @@ class SharedSpec:
 def shared(dtype: DType, shape: tuple[int, int], swizzle: int = 0, major: str = "K") -> SharedSpec:
     """A tile of shared memory: `shape` in elements, `swizzle` 0, 32, 64 or 128 bytes, `major` "K" or "MN"."""
     return SharedSpec(dtype, shape, swizzle, major)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineHandle:
+    """A ring of stages. One role fills a stage in a `produce` block, others read it in a `consume` block."""
+
+    kernel: Kernel
+    pipeline: ir.Pipeline
+
+    @contextmanager
+    def produce(self, *, ahead: int = 0) -> Iterator[Stage]:
+        """Fill the next stage: waits until its readers have released it, signals it full at the end.
+
+        `ahead=1` waits for the *next* stage at the end of each step instead, also of the last: the wait leaves the step's chain,
+        and the producer is never two phases ahead of a reader.
+        """
+        source = author_source()
+        self.kernel.need_ahead(ahead, f"produce of {self.pipeline.name!r}", source)
+        with self.kernel.body() as body:
+            yield Stage(self.kernel, self.pipeline)
+        self.kernel.emit(ir.Produce(self.pipeline.name, tuple(body), source, ahead))
+
+    @contextmanager
+    def consume(self, *, relayed_by: PipelineHandle | None = None, after: tuple[Value, ...] = ()) -> Iterator[Stage]:
+        """Read the next stage: waits until it is full, releases it as early as its last reader allows.
+
+        `relayed_by` names a pipeline whose producer has already waited for this stage before it arrived there: this role, which
+        waits for that one, need not wait again. `after` are values to compute before the wait, in its shadow; the text holds that
+        order by a data dependence, since a compiler may otherwise move arithmetic across a wait.
+        """
+        source = author_source()
+        names = tuple(value.expr.name for value in after if isinstance(value.expr, Var))
+        with self.kernel.body() as body:
+            yield Stage(self.kernel, self.pipeline)
+        relay = relayed_by.pipeline.name if relayed_by else None
+        self.kernel.emit(ir.Consume(self.pipeline.name, tuple(body), relay, names, source))
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulatorHandle:
+    """An FP32 accumulator. `read()` waits for its MMAs and yields its values as a register tile."""
+
+    kernel: Kernel
+    accumulator: ir.Accumulator
+
+    @property
+    def layout(self) -> Fragment:
+        return Fragment(self.accumulator.rows, self.accumulator.columns)
+
+    def read(self, *, name: str | None = None) -> Value:
+        source = author_source()
+        final = self.kernel.local(name or assigned_name() or f"{self.accumulator.name}_values", "read", source)
+        self.kernel.emit(ir.ReadAccumulator(final, self.accumulator.name, self.layout, source))
+        return Value(self.kernel, Var(final, f32, source=source), Extent.TILE, self.layout)
+
+    def scale(self, factor: Value) -> None:
+        """Multiply every element by a scalar or a factor."""
+        source = author_source()
+        current = Value(self.kernel, Var(self.accumulator.name, f32), Extent.TILE, self.layout)
+        product = current._binary("*", factor)
+        self.kernel.emit(ir.SetAccumulator(self.accumulator.name, product.expr, source))
+
+    def fill(self, value: float) -> None:
+        """Set every element to one number."""
+        self.kernel.emit(ir.SetAccumulator(self.accumulator.name, Const(value, f32), author_source()))
+
+    def set(self, value: Value) -> None:
+        """Set the elements to those of a register tile of the accumulator's layout."""
+        source = author_source()
+        if value.layout != self.layout:
+            raise LayoutFault(
+                "KW0304",
+                f"accumulator {self.accumulator.name!r} lies in another layout",
+                source,
+                detail=f"accumulator: {self.layout}\nvalue: {value.layout}",
+                fix="Load the value with the accumulator's `layout`.",
+            )
+        self.kernel.emit(ir.SetAccumulator(self.accumulator.name, value.expr, source))
 
 
 def origin_of(items: tuple[Value | Number, ...]) -> tuple[Expr, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from kernwright.generator.errors import NameFault, repository_root
-from kernwright.generator.ir.reserved import is_reserved
+from kernwright.generator.ir.reserved import is_reserved, looks_like_a_macro
 from kernwright.generator.ir.source import Source
 
 _DSL = __name__.rpartition(".")[0]
@@ -96,6 +96,8 @@ def check_name(name: str, source: Source, what: str) -> None:
         problem = "it must start with a letter"
     elif "__" in name:
         problem = "a double underscore is reserved in C++"
+    elif looks_like_a_macro(name):
+        problem = "a name of capitals alone may be a macro of a header"
     elif is_reserved(name):
         problem = "C++ or CUDA gives it a meaning of its own"
     if problem:
@@ -109,5 +111,7 @@ def check_name(name: str, source: Source, what: str) -> None:
 
 
 def _suggestion(name: str) -> str:
-    kept = "".join(c for c in name if c.isascii() and (c.isalnum() or c == "_")).strip("_").replace("__", "_")
-    return f"{kept or 'value'}_value" if kept and not kept[0].isdigit() else f"value_{kept}"
+    kept = name.lower().strip("_").replace("__", "_")
+    if not kept.isascii() or not kept.isidentifier():
+        return "value"
+    return kept if not is_reserved(kept) and kept != name else f"{kept}_value"

@@ -15,6 +15,7 @@ from kernwright.generator.errors import KernelError, ProgramFault
 from kernwright.generator.instructions import wrapper_names
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.source import Source
+from kernwright.generator.ir.uses import names_read
 
 Function = Callable[..., None]
 
@@ -44,9 +45,12 @@ class ProgramSource:
             raise
         except Exception as error:
             raise self._wrapped(error) from error
+        finally:
+            kernel.finished = True
         body = tuple(kernel.bodies[0])
         if not any(isinstance(op, ir.StoreTile | ir.CopyOut) for op in ir.walk(body)):
             raise ProgramFault("KW0605", f"program {self.symbol!r} stores nothing", self.source)
+        _check_used(body)
         return ir.Description(
             family=self.family,
             name=self.name,
@@ -133,6 +137,8 @@ def program(
 
 def _check_program(family: str, archs: tuple[str, ...], function: Function, source: Source) -> None:
     check_name(family, source, "family")
+    if isinstance(archs, str):
+        raise ProgramFault("KW0602", f"archs={archs!r} is a text", source, fix=f"archs= takes a tuple: ({archs!r},).")
     unknown = [arch for arch in archs if arch not in ARCHITECTURES]
     if unknown or not archs:
         raise ProgramFault(
@@ -149,3 +155,14 @@ def _check_program(family: str, archs: tuple[str, ...], function: Function, sour
             source,
             fix="Say what it computes, with shapes and types.",
         )
+
+
+def _check_used(body: tuple[ir.Operation, ...]) -> None:
+    """Every named value is read by something: an unused variable would be a compiler warning without the author's line."""
+    operations = ir.walk(body)
+    read = {name for operation in operations for name in names_read(operation)}
+    for operation in operations:
+        if isinstance(operation, ir.LoadTile | ir.Elementwise | ir.RowReduce) and operation.name not in read:
+            raise ProgramFault(
+                "KW0606", f"value {operation.name!r} is never used", operation.source, fix="Use it, or remove the line."
+            )

@@ -8,92 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
 
-from kernwright.generator.dsl.memory import Box, SharedHandle, SharedSpec, Stage, Tensor
+from kernwright.generator.dsl.grid import GridWords
+from kernwright.generator.dsl.memory import AccumulatorHandle, Box, PipelineHandle, SharedHandle, SharedSpec, Tensor
 from kernwright.generator.dsl.names import assigned_name, author_source
+from kernwright.generator.dsl.schedule_checks import (
+    box_of,
+    check_access,
+    check_copy,
+    check_extent,
+    check_operand,
+    upper,
+)
 from kernwright.generator.dsl.value import Value
 from kernwright.generator.errors import LayoutFault, LimitFault, PipelineFault
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.description import Extent, Fragment
-from kernwright.generator.ir.expr import Cast, Const, Expr, Var
-from kernwright.generator.ir.layout import SharedLayout
+from kernwright.generator.ir.expr import Cast, Expr, Var
+from kernwright.generator.ir.layout import MMA_K, WARPGROUP, WARPS_PER_GROUP, SharedLayout
 from kernwright.generator.ir.source import Source
 from kernwright.generator.ir.types import DType, bf16, boolean, f32, i32
 
-if TYPE_CHECKING:
-    from kernwright.generator.dsl.kernel import Kernel
 
-
-@dataclass(frozen=True, slots=True)
-class PipelineHandle:
-    """A ring of stages. One role fills a stage in a `produce` block, others read it in a `consume` block."""
-
-    kernel: Kernel
-    pipeline: ir.Pipeline
-
-    @contextmanager
-    def produce(self) -> Iterator[Stage]:
-        """Fill the next stage: waits until its readers have released it, signals it full at the end."""
-        source = author_source()
-        with self.kernel.body() as body:
-            yield Stage(self.kernel, self.pipeline)
-        self.kernel.emit(ir.Produce(self.pipeline.name, tuple(body), source))
-
-    @contextmanager
-    def consume(self, *, relayed_by: PipelineHandle | None = None, after: tuple[Value, ...] = ()) -> Iterator[Stage]:
-        """Read the next stage: waits until it is full, releases it as early as its last reader allows.
-
-        `relayed_by` names a pipeline whose producer has already waited for this stage before it arrived there: this role, which
-        waits for that one, need not wait again. `after` are values to compute before the wait, in its shadow; the text holds that
-        order by a data dependence, since a compiler may otherwise move arithmetic across a wait.
-        """
-        source = author_source()
-        names = tuple(value.expr.name for value in after if isinstance(value.expr, Var))
-        with self.kernel.body() as body:
-            yield Stage(self.kernel, self.pipeline)
-        relay = relayed_by.pipeline.name if relayed_by else None
-        self.kernel.emit(ir.Consume(self.pipeline.name, tuple(body), relay, names, source))
-
-
-@dataclass(frozen=True, slots=True)
-class AccumulatorHandle:
-    """An FP32 accumulator. `read()` waits for its MMAs and yields its values as a register tile."""
-
-    kernel: Kernel
-    accumulator: ir.Accumulator
-
-    @property
-    def layout(self) -> Fragment:
-        return Fragment(self.accumulator.rows, self.accumulator.columns)
-
-    def read(self, *, name: str | None = None) -> Value:
-        source = author_source()
-        final = self.kernel.local(name or assigned_name() or f"{self.accumulator.name}_values", "read", source)
-        self.kernel.emit(ir.ReadAccumulator(final, self.accumulator.name, self.layout, source))
-        return Value(self.kernel, Var(final, f32, source=source), Extent.TILE, self.layout)
-
-    def scale(self, factor: Value) -> None:
-        """Multiply every element by a scalar or a factor."""
-        source = author_source()
-        current = Value(self.kernel, Var(self.accumulator.name, f32), Extent.TILE, self.layout)
-        product = current._binary("*", factor)
-        self.kernel.emit(ir.SetAccumulator(self.accumulator.name, product.expr, source))
-
-    def fill(self, value: float) -> None:
-        """Set every element."""
-        self.kernel.emit(ir.SetAccumulator(self.accumulator.name, Const(value, f32), author_source()))
-
-
-class ScheduleWords:
+class ScheduleWords(GridWords):
     """Mixin of `Kernel`: everything about who does what, where and when."""
-
-    current_role: ir.Role | None
-
-    @property
-    def _kernel(self) -> Kernel:
-        return cast("Kernel", self)
 
     # ---- memory
 
@@ -152,8 +90,7 @@ class ScheduleWords:
                 source,
                 fix="Roles stand side by side.",
             )
-        if shares is not None and shares not in {role.name for role in kernel.roles}:
-            raise PipelineFault("KW0403", f"role {name!r} shares the warpgroup of unknown role {shares!r}", source)
+        self._check_host(name, shares, warp, source)
         if registers is not None and (registers % 8 or not 24 <= registers <= 256):
             raise PipelineFault(
                 "KW0404",
@@ -163,7 +100,7 @@ class ScheduleWords:
             )
         role = ir.Role(name, 0 if shares else warpgroups, registers, shares, warp, replicas, source)
         kernel.roles.append(role)
-        if sum(r.all_warpgroups for r in kernel.roles) * 128 > 1024:
+        if sum(r.all_warpgroups for r in kernel.roles) * WARPGROUP > 1024:
             raise LimitFault(
                 "KW0502",
                 f"role {name!r} makes more than 8 warpgroups",
@@ -195,31 +132,32 @@ class ScheduleWords:
         extent: Expr = kernel.lift(count, i32, source).expr
         with kernel.scope(), kernel.body() as body:
             kernel.claim_name(name, "loop", source)
-            index = Var(name, i32, first, max(first, _upper(extent) - 1), source)
-            yield Value(kernel, index)
+            index = Var(name, i32, first, max(first, upper(extent) - 1), source)
+            kernel.loops += 1
+            try:
+                yield Value(kernel, index)
+            finally:
+                kernel.loops -= 1
         kernel.emit(ir.Steps(index, extent, tuple(body), first, step, source))
 
     # ---- what
 
-    def copy_tma(self, origin: Box | SharedHandle, target: SharedHandle | Box | Tensor) -> None:
-        """Asynchronous tensor copy: a box of a tensor into a shared tile, or a shared tile out to a box of a tensor."""
+    def copy_tma(self, origin: Box | SharedHandle, target: SharedHandle | Box | Tensor, *, rows: int = 0) -> None:
+        """Asynchronous tensor copy: a box of a tensor into a shared tile, or a shared tile out to a box of a tensor.
+
+        The tile's contiguous dimension lies along the tensor's last one, its other dimension along number `rows` of the tensor.
+        """
         kernel = self._kernel
         source = author_source()
         self._need_role("copy_tma", source)
         match origin, target:
             case Box(), SharedHandle(tile=tile):
-                self._check_box(tile, source)
-                box = ir.GlobalTile(
-                    origin.tensor.parameter.name, origin.origin, (tile.layout.rows, tile.layout.columns)
-                )
-                kernel.emit(ir.CopyIn(box, tile, "tma", source))
+                check_copy(origin.tensor, tile, "write", source)
+                kernel.emit(ir.CopyIn(box_of(origin, tile, rows, source), tile, "tma", source))
             case SharedHandle(tile=tile), (Box() | Tensor()):
                 box_out = target if isinstance(target, Box) else target[0]
-                self._check_box(tile, source)
-                out = ir.GlobalTile(
-                    box_out.tensor.parameter.name, box_out.origin, (tile.layout.rows, tile.layout.columns)
-                )
-                kernel.emit(ir.CopyOut(tile, out, source))
+                check_copy(box_out.tensor, tile, "read", source)
+                kernel.emit(ir.CopyOut(tile, box_of(box_out, tile, rows, source), source))
             case _:
                 raise LayoutFault("KW0302", "copy_tma moves between a tensor and a shared tile", source)
 
@@ -227,6 +165,7 @@ class ScheduleWords:
         """Asynchronous copy of contiguous bytes into a shared tile; both ends and the size are multiples of 16 bytes."""
         source = author_source()
         self._need_role("copy_bulk", source)
+        check_copy(origin.tensor, target.tile, "write", source)
         if target.tile.layout.bytes % 16:
             raise LayoutFault(
                 "KW0302", f"bulk copy of {target.tile.layout.bytes} bytes", source, detail="must be a multiple of 16."
@@ -235,6 +174,27 @@ class ScheduleWords:
         self._kernel.emit(
             ir.CopyIn(ir.GlobalTile(origin.tensor.parameter.name, origin.origin, shape), target.tile, "bulk", source)
         )
+
+    def load_tile(self, origin: Box, layout: Fragment, *, dtype: DType = f32, name: str | None = None) -> Value:
+        """Load a box of a tensor's last two dimensions into registers, laid out as the result of a product; widening is exact."""
+        kernel = self._kernel
+        source = author_source()
+        self._need_role("load_tile", source)
+        check_access(origin.tensor, "write", source)
+        final = kernel.local(name or assigned_name(), "load", source)
+        tile = ir.GlobalTile(origin.tensor.parameter.name, origin.origin, (layout.rows, layout.columns))
+        kernel.emit(ir.LoadTile(final, tile, dtype, Extent.TILE, layout, source))
+        return Value(kernel, Var(final, dtype, source=source), Extent.TILE, layout)
+
+    def store_tile(self, target: Box, value: Value) -> None:
+        """Store registers laid out as the result of a product to a box of a tensor's last two dimensions, each rounded once."""
+        source = author_source()
+        self._need_role("store_tile", source)
+        check_access(target.tensor, "read", source)
+        if not isinstance(value.layout, Fragment) or value.extent is not Extent.TILE:
+            raise LayoutFault("KW0302", "store_tile takes a register tile in the layout of a product", source)
+        tile = ir.GlobalTile(target.tensor.parameter.name, target.origin, (value.layout.rows, value.layout.columns))
+        self._kernel.emit(ir.StoreTile(tile, value.expr, value.layout, source))
 
     def mma(
         self,
@@ -258,8 +218,8 @@ class ScheduleWords:
             a_shape, a_turned = (a.layout.rows, a.layout.columns), False
             a_node: Var | ir.SharedTile = a.expr
         else:
-            a_shape, a_node, a_turned = _shape(a), a.tile, a.transposed
-        b_shape = _shape(b)
+            a_shape, a_node, a_turned = a.shape, a.tile, a.transposed
+        b_shape = b.shape
         if a_shape[0] != rows or b_shape[1] != columns or a_shape[1] != b_shape[0]:
             raise LayoutFault(
                 "KW0302",
@@ -268,10 +228,13 @@ class ScheduleWords:
                 detail=f"A {list(a_shape)} @ B {list(b_shape)} into [{rows}, {columns}].",
                 fix="Inner dimensions must agree; pass a tile that is stored transposed as tile.T.",
             )
-        if a_shape[1] % 16:
+        if a_shape[1] % MMA_K:
             raise LayoutFault(
-                "KW0302", f"K = {a_shape[1]}", source, detail="BF16 products take 16 values of K at a time."
+                "KW0302", f"K = {a_shape[1]}", source, detail=f"BF16 products take {MMA_K} values of K at a time."
             )
+        for side in (a, b):
+            if isinstance(side, SharedHandle):
+                check_operand(side.tile, source)
         flag = kernel.lift(accumulate, boolean, source).expr
         kernel.emit(ir.Mma(accumulator.accumulator.name, a_node, b.tile, a_turned, b.transposed, flag, source))
 
@@ -291,6 +254,11 @@ class ScheduleWords:
         """Write a register tile, a factor or a scalar to a shared tile, rounded to the tile's type."""
         source = author_source()
         self._need_role("stage", source)
+        if target.transposed:
+            raise LayoutFault(
+                "KW0302", "stage writes a tile as it is stored", source, fix="Pass the tile, and read it as tile.T."
+            )
+        check_extent("stage to", target, value.layout, value.extent, source)
         self._kernel.emit(
             ir.WriteShared(
                 target.tile, value.expr, dtype or target.tile.layout.dtype, value.extent, value.layout, source
@@ -305,13 +273,20 @@ class ScheduleWords:
         *,
         dtype: DType = f32,
         name: str | None = None,
+        at: int = 0,
+        ahead: int = 0,
     ) -> Value:
-        """Read a shared tile (or a row or column factor, or a scalar) into registers, laid out like `like`."""
+        """Read a shared tile (or a row or column factor, or scalar number `at` of it) into registers, laid out like `like`.
+
+        `ahead=1` reads the values of the next step at the end of each step, in the shadow of its products.
+        """
         kernel = self._kernel
         source = author_source()
         self._need_role("fetch", source)
+        check_extent("fetch of", origin, like, extent, source, at)
+        self.need_ahead(ahead, f"fetch of {origin.tile.name!r}", source)
         final = kernel.local(name or assigned_name(), "fetch", source)
-        kernel.emit(ir.ReadShared(final, origin.tile, dtype, extent, like, origin.transposed, source))
+        kernel.emit(ir.ReadShared(final, origin.tile, dtype, extent, like, origin.transposed, source, at, ahead))
         return Value(kernel, Var(final, dtype, source=source), extent, like if extent is not Extent.SCALAR else None)
 
     def rows_of(self, layout: Fragment) -> Value:
@@ -324,38 +299,26 @@ class ScheduleWords:
 
     # ---- private
 
-    def _need_role(self, word: str, source: Source) -> None:
-        if self.current_role is None:
-            raise PipelineFault(
-                "KW0403", f"{word} outside a role", source, fix='Put it inside `with k.role("name", ...):`.'
-            )
-
     def _shared_layout(self, spec: SharedSpec, name: str, source: Source) -> SharedLayout:
         try:
             return spec.layout()
         except ValueError as error:
             raise LayoutFault("KW0303", f"shared tile {name!r}", source, detail=str(error)) from None
 
-    def _check_box(self, tile: ir.SharedTile, source: Source) -> None:
-        layout = tile.layout
-        outer = layout.rows if layout.major == "K" else layout.columns
-        for extent in (outer, layout.panel_elements):
-            if not 1 <= extent <= 256:
-                raise LayoutFault(
-                    "KW0303", f"TMA box of tile {tile.name!r}", source, detail=f"extent {extent} is not in 1..256."
-                )
-
-
-def _shape(handle: SharedHandle) -> tuple[int, int]:
-    layout = handle.tile.layout
-    return (layout.columns, layout.rows) if handle.transposed else (layout.rows, layout.columns)
-
-
-def _upper(extent: Expr) -> int:
-    match extent:
-        case Const(value=value):
-            return int(value)
-        case Var(high=int(high)):
-            return min(high, i32.high)
-        case _:
-            return i32.high
+    def _check_host(self, name: str, shares: str | None, warp: int, source: Source) -> None:
+        """A role inside a warpgroup is one of the warps that the warpgroup's own role does not use."""
+        if shares is None:
+            return
+        roles = {role.name: role for role in self._kernel.roles}
+        if shares not in roles:
+            raise PipelineFault("KW0403", f"role {name!r} shares the warpgroup of unknown role {shares!r}", source)
+        others = [role.name for role in roles.values() if role.shares == shares and role.warp == warp]
+        if not 1 <= warp < WARPS_PER_GROUP or others or roles[shares].shares is not None:
+            taken = f"role {others[0]!r} has warp {warp}" if others else f"warp 0 is that of role {shares!r} itself"
+            raise PipelineFault(
+                "KW0403",
+                f"role {name!r} is warp {warp} of role {shares!r}",
+                source,
+                detail=f"a warpgroup has warps 0 .. {WARPS_PER_GROUP - 1}; {taken}.",
+                fix="Give it a warp of its own, of a role that stands for a warpgroup.",
+            )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kernwright.generator.dsl.names import author_source
 from kernwright.generator.errors import ExpressionFault, LayoutFault, TensorFault
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from kernwright.generator.dsl.kernel import Kernel
 
 Number = int | float
+LARGEST = {"f32": 3.4028234663852886e38, "bf16": 3.3895313892515355e38, "f16": 65504.0}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,9 +75,11 @@ class Value:
 
     def __floordiv__(self, other: Value | Number) -> Value:
         """Integer division as C computes it: it truncates, so it is floor division for non-negative operands."""
+        self._require_integer()
         return self._binary("/", other)
 
     def __rfloordiv__(self, other: Number) -> Value:
+        self._require_integer()
         return self._binary("/", other, swapped=True)
 
     def __mod__(self, other: Value | Number) -> Value:
@@ -99,9 +103,13 @@ class Value:
     def __ge__(self, other: Value | Number) -> Value:
         return self._binary(">=", other)
 
-    def equals(self, other: Value | Number) -> Value:
-        """`self == other` as a value of the program (Python's `==` compares handles)."""
-        return self._binary("==", other)
+    def __eq__(self, other: object) -> Value:  # type: ignore[override]
+        return self._binary("==", cast("Value | Number", other))
+
+    def __ne__(self, other: object) -> Value:  # type: ignore[override]
+        return self._binary("!=", cast("Value | Number", other))
+
+    __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
         source = author_source()
@@ -114,12 +122,22 @@ class Value:
         )
 
     def to(self, dtype: DType) -> Value:
-        """Convert to `dtype`: exact when it widens, rounded to nearest even when it narrows."""
+        """Convert to `dtype`: exact where it widens; floats round to nearest even, floats to integers truncate toward zero."""
+        if not isinstance(dtype, DType):
+            raise TensorFault(
+                "KW0201", f"{dtype!r} is no type", author_source(), fix="Types are values: f32, not 'f32'."
+            )
         if dtype == self.dtype:
             return self
         return self.kernel.record(Cast(dtype, self.expr, author_source()), self.extent, self.layout)
 
     # ---- internals
+
+    def _require_integer(self) -> None:
+        if not self.dtype.is_integer:
+            raise TensorFault(
+                "KW0201", f"`//` needs integers, got {self.dtype}", author_source(), fix="Use / for floats."
+            )
 
     def _require_float(self, op: str, hint: str) -> None:
         if not self.dtype.is_float:
@@ -127,6 +145,7 @@ class Value:
 
     def _binary(self, op: str, other: Value | Number, swapped: bool = False) -> Value:
         source = author_source()
+        self.kernel.own(self.kernel, "value", source)
         right = self.kernel.lift(other, self.dtype, source)
         left, right = (right, self) if swapped else (self, right)
         for side in (left, right):
@@ -149,6 +168,10 @@ class Value:
 def constant(value: Number, like: DType, source: Source) -> Const:
     """A Python number as a literal of the type it has beside `like`; ints that need more than 32 bits become i64."""
     if like.is_float:
+        if math.isfinite(value) and abs(value) > LARGEST.get(like.name, math.inf):
+            raise ExpressionFault(
+                "KW0701", f"{value!r} is no value of {like}", source, detail=f"the largest is {LARGEST[like.name]!r}."
+            )
         return Const(float(value), like, source=source)
     if isinstance(value, bool):
         return Const(int(value), boolean, source=source)

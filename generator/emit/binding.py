@@ -11,21 +11,20 @@ from dataclasses import replace
 
 from kernwright.generator.emit.expressions import print_expression
 from kernwright.generator.emit.templates import environment, header_line
-from kernwright.generator.ir.expr import Const, Expr, children, rebuild
+from kernwright.generator.ir.expr import Binary, Const, Expr, Var, children, rebuild
 from kernwright.generator.ir.program import LoweredProgram, ScalarParameter, TensorParameter
 from kernwright.generator.ir.reserved import is_reserved
 from kernwright.generator.ir.source import Source
-from kernwright.generator.ir.types import DType, Kind, boolean, f64
+from kernwright.generator.ir.types import ALL_DTYPES, DType, Kind, bf16, boolean, f64
 
 TEMPLATE = Source("templates/include/binding.h.j2", 1)
 HEADER = "generated/include/binding.h"
 WIDTH = 120
 INT64_MAX = (1 << 63) - 1
-DTYPES = {
-    "boolean": "KW_BOOL",
-    **{name: f"KW_{name.upper()}" for name in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")},
-    **{name: f"KW_{name.upper()}" for name in ("bf16", "f16", "f32", "f64")},
-}
+INT32_MAX = (1 << 31) - 1  # also the most blocks that a grid has along x
+MAX_DIMS = 16
+MACROS = {dtype: "KW_BOOL" if dtype == boolean else f"KW_{dtype.name.upper()}" for dtype in ALL_DTYPES}
+DLPACK_CODES = {Kind.BOOL: "kDLBool", Kind.SIGNED: "kDLInt", Kind.UNSIGNED: "kDLUInt", Kind.FLOAT: "kDLFloat"}
 GREATEST = {"f32": "FLT_MAX", "f64": "DBL_MAX"}
 FUNCTIONS = {"min": "kw_min", "max": "kw_max"}
 
@@ -34,7 +33,8 @@ def print_binding(program: LoweredProgram) -> str:
     """The C text of `<program>_binding.c`.
 
     Raises ValueError for what a binding cannot serve: a program without tensors, a name that C or C++ reserves, a
-    scalar of a type that no caller can pass, or a scalar bound to a dimension that does not exist.
+    tensor that is optional, has no or too many dimensions or an alignment that is no power of two, a scalar of a type
+    that no caller can pass, or a scalar bound to a dimension that does not exist.
     """
     _check(program)
     tensors = program.tensors
@@ -59,6 +59,7 @@ def print_binding(program: LoweredProgram) -> str:
             argument_checks=[_argument_check(tensor, position[tensor.name]) for tensor in tensors],
             scalars=[line for scalar in program.scalars for line in _scalar(scalar, program, position)],
             layout_checks=[line for tensor in tensors for line in _layout_check(tensor)],
+            apart_checks=[line for tensor in tensors for line in _apart_check(tensor, tensors)],
             grid=", ".join(_print(extent) for extent in program.launch.grid),
             kernel_arguments=_kernel_arguments(program),
         )
@@ -67,7 +68,13 @@ def print_binding(program: LoweredProgram) -> str:
 
 def print_binding_header() -> str:
     """The C text of `generated/include/binding.h`, which every binding includes."""
-    return environment().get_template("include/binding.h.j2").render(header=header_line(TEMPLATE))
+    dtypes = [{"macro": MACROS[dtype], "code": _dlpack_code(dtype), "bits": 8 * dtype.bytes} for dtype in ALL_DTYPES]
+    template = environment().get_template("include/binding.h.j2")
+    return template.render(header=header_line(TEMPLATE), dtypes=dtypes, max_dims=MAX_DIMS)
+
+
+def _dlpack_code(dtype: DType) -> str:
+    return "kDLBfloat" if dtype == bf16 else DLPACK_CODES[dtype.kind]
 
 
 def _check(program: LoweredProgram) -> None:
@@ -92,8 +99,19 @@ def _check(program: LoweredProgram) -> None:
         elif scalar.dtype.is_float and scalar.dtype.name not in GREATEST:
             raise ValueError(f"{program.symbol}: {scalar.name} is a {scalar.dtype}; pass an f32 and convert it")
     for tensor_parameter in program.tensors:
-        if not tensor_parameter.shape:
-            raise ValueError(f"{program.symbol}: {tensor_parameter.name} has no dimensions; declare it as [1]")
+        _check_tensor(program.symbol, tensor_parameter)
+
+
+def _check_tensor(symbol: str, tensor: TensorParameter) -> None:
+    alignment = tensor.alignment
+    if not tensor.shape:
+        raise ValueError(f"{symbol}: {tensor.name} has no dimensions; declare it as [1]")
+    if len(tensor.shape) > MAX_DIMS:
+        raise ValueError(f"{symbol}: {tensor.name} has {len(tensor.shape)} dimensions; a binding takes {MAX_DIMS}")
+    if alignment < 1 or alignment & (alignment - 1):
+        raise ValueError(f"{symbol}: {tensor.name} is aligned to {alignment} bytes; expected a power of two")
+    if tensor.optional:
+        raise ValueError(f"{symbol}: {tensor.name} is optional; a binding cannot pass an absent tensor yet")
 
 
 def _print(expr: Expr) -> str:
@@ -147,9 +165,7 @@ def _named(expr: Expr) -> list[Const]:
 
 def _argument_check(tensor: TensorParameter, position: int) -> str:
     folded = "KW_FOLDED" if tensor.folded else "KW_EXACT"
-    arguments = (
-        f'{position}, "{tensor.name}", {DTYPES[tensor.dtype.name]}, {len(tensor.shape)}, {folded}, &{tensor.name}'
-    )
+    arguments = f'{position}, "{tensor.name}", {MACROS[tensor.dtype]}, {len(tensor.shape)}, {folded}, &{tensor.name}'
     return f"if (kw_tensor(&kw_call, {arguments})) return -1;"
 
 
@@ -163,11 +179,29 @@ def _integer(value: int) -> str:
     return f"({value + 1} - 1)" if value == -(1 << 63) else str(value)
 
 
+def _grid_limit(high: int, grid: Expr, name: str) -> str:
+    """The upper limit of scalar `name`; as `INT32_MAX * kRowsPerBlock` when it is the longest grid times a divisor in it."""
+    blocks = [part for part in _parts(grid) if isinstance(part, Binary) and part.op == "/"]
+    for part in blocks:
+        divisor = part.right
+        if isinstance(divisor, Const) and high == INT32_MAX * divisor.value and name in _variables(part.left):
+            return f"(long long)INT32_MAX * {_print(divisor)}"
+    return _integer(high)
+
+
+def _parts(expr: Expr) -> list[Expr]:
+    return [expr, *(part for child in children(expr) for part in _parts(child))]
+
+
+def _variables(expr: Expr) -> set[str]:
+    return {part.name for part in _parts(expr) if isinstance(part, Var)}
+
+
 def _scalar(scalar: ScalarParameter, program: LoweredProgram, position: dict[str, int]) -> list[str]:
     """The check of a scalar and its definition with the kernel's type."""
     name, dtype = scalar.name, scalar.dtype
     low, high = _limits(scalar) if dtype.is_integer else (0, 0)
-    limits = f"{_integer(low)}, {_integer(high)}, {scalar.multiple_of}"
+    limits = f"{_integer(low)}, {_grid_limit(high, program.launch.grid[0], name)}, {scalar.multiple_of}"
     if scalar.bound_to is not None:
         tensor, dimension = scalar.bound_to
         return [
@@ -206,14 +240,33 @@ def _layout_check(tensor: TensorParameter) -> list[str]:
     return [head, " " * len("if (kw_layout(") + tail]
 
 
+def _apart_check(tensor: TensorParameter, tensors: tuple[TensorParameter, ...]) -> list[str]:
+    """A written tensor against every other one; two written ones are compared once, by the first."""
+    if tensor.access == "read":
+        return []
+    before = tensors[: tensors.index(tensor)]
+    others = [
+        f"&{other.name}" for other in tensors if other != tensor and not (other in before and other.access != "read")
+    ]
+    if not others:
+        return []
+    head = f"if (kw_apart(&{tensor.name}, KW_OTHERS("
+    return [head + _wrapped(others, 2 + len(head), len("))) return -1;")) + "))) return -1;"]
+
+
 def _kernel_arguments(program: LoweredProgram) -> str:
     """Addresses of the kernel's arguments, in its order, as many to a line as fit."""
     addresses = [
         f"&{p.name}.data" if isinstance(p, TensorParameter) else f"(void*)&{p.name}" for p in program.parameters
     ]
-    lines, indent = [""], len("  void* kw_arguments[] = {")
-    for address in addresses:
-        if len(lines[-1]) + len(address) + indent + 4 > WIDTH:
+    return _wrapped(addresses, len("  void* kw_arguments[] = {"), len("};"))
+
+
+def _wrapped(words: list[str], indent: int, tail: int) -> str:
+    """`a, b, c` after `indent` columns and before `tail` more, as many words to a line as fit."""
+    lines = [""]
+    for word in words:
+        if lines[-1] and len(lines[-1]) + len(word) + indent + tail + 2 > WIDTH:
             lines.append("")
-        lines[-1] += address + ", "
+        lines[-1] += word + ", "
     return ("\n" + " " * indent).join(line.rstrip() for line in lines).removesuffix(",")

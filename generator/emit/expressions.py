@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 from kernwright.generator.ir.expr import (
@@ -30,7 +30,7 @@ from kernwright.generator.ir.types import DType, boolean, f32, f64, i32
 from kernwright.generator.passes.ranges import Range, range_of
 
 Spell = Callable[[str], str]
-"""From a function of the instruction table to the name that the text prints."""
+"""From a function of the instruction table to the name that the text prints; a `{}` in it takes a leading argument."""
 
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("||",),
@@ -61,6 +61,12 @@ def print_expression(expr: Expr, spell: Spell | None = None) -> str:
     return _print(expr, spell or str)[0]
 
 
+def print_call(spelled: str, arguments: Sequence[str]) -> str:
+    """A call: each `{}` of the spelling takes one leading argument (`sum<{}>` and `n, x` give `sum<n>(x)`)."""
+    count = spelled.count("{}")
+    return f"{spelled.format(*arguments[:count])}({', '.join(arguments[count:])})"
+
+
 def _print(expr: Expr, spell: Spell) -> tuple[str, int]:
     """The text and how tightly its outermost operator binds."""
     match expr:
@@ -81,7 +87,7 @@ def _print(expr: Expr, spell: Spell) -> tuple[str, int]:
             head, mid = _condition(condition, spell), _within(then, CONDITIONAL + 1, spell)
             return f"{head} ? {mid} : {_within(otherwise, CONDITIONAL, spell)}", CONDITIONAL
         case Call(function, args):
-            return f"{spell(function)}({', '.join(_print(arg, spell)[0] for arg in args)})", PRIMARY
+            return print_call(spell(function), [_print(arg, spell)[0] for arg in args]), PRIMARY
         case Element(array, index):
             return f"{array}[{_print(index, spell)[0]}]", PRIMARY
 

@@ -43,7 +43,9 @@ def print_headers(programs: Iterable[LoweredProgram]) -> dict[str, str]:
         if header != COMMON and any(entry.header == COMMON for entry in used):
             includes.append(f'"{COMMON}.cuh"')
         texts[_path(header)] = (
-            environment().get_template("header.cuh.j2").render(header=header_line(), includes=includes, wrappers=wrappers)
+            environment()
+            .get_template("header.cuh.j2")
+            .render(header=header_line(), includes=includes, wrappers=wrappers)
         )
     return texts
 

@@ -10,7 +10,17 @@ from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.expr import Expr, Var
 from kernwright.generator.ir.layout import TmemLayout, VectorRows, WgmmaOperandA
 from kernwright.generator.ir.program import ScalarParameter, TensorParameter
-from kernwright.generator.passes.derive import AccumulatorFacts, Derived, MmaFacts, PipelineFacts, RoleFacts
+from kernwright.generator.passes.derive import (
+    AccumulatorFacts,
+    BarrierCount,
+    BufferFacts,
+    Derived,
+    MmaFacts,
+    PipelineFacts,
+    RegisterEstimate,
+    RoleFacts,
+    TensorMapFacts,
+)
 
 
 def print_outline(derived: Derived) -> str:
@@ -31,12 +41,12 @@ def print_outline(derived: Derived) -> str:
         ("grid", _grid(derived)),
         ("roles", [_role(role) for role in derived.roles]),
         ("pipelines", [line for facts in derived.pipelines for line in _pipeline(facts)]),
+        ("buffers", [line for facts in derived.buffers for line in _buffer(facts)]),
         ("accumulators", [line for facts in derived.accumulators for line in _accumulator(facts)]),
         ("products", [line for facts in derived.products for line in _product(facts)]),
-        (
-            "register operands",
-            [f"role {o.role}: {' and '.join(o.operands)}, {o.registers} registers a thread" for o in derived.operands],
-        ),
+        ("register arrays (those named together take turns)", _arrays(derived)),
+        ("registers a thread (addresses and counters come on top)", [_estimate(e) for e in derived.registers]),
+        ("tensor maps", [_tensor_map(facts) for facts in derived.tensor_maps]),
         ("shared memory (offset, bytes)", [f"{s.offset:>7} {s.size:>7}  {s.name}: {s.what}" for s in derived.shared]),
         ("layouts", _layouts(description)),
         ("body", _body(description.body, 0)),
@@ -52,8 +62,8 @@ def print_outline(derived: Derived) -> str:
 def _parameter(parameter: TensorParameter | ScalarParameter) -> str:
     if isinstance(parameter, TensorParameter):
         shape = ", ".join(print_expression(extent) for extent in parameter.shape)
-        folded = ", leading dimensions folded" if parameter.folded else ""
-        return f"{parameter.name}: {parameter.dtype} [{shape}], {parameter.access}, {parameter.alignment}-byte aligned{folded}"
+        notes = ", leading dimensions folded" * parameter.folded + ", may be absent" * parameter.optional
+        return f"{parameter.name}: {parameter.dtype} [{shape}], {parameter.access}, {parameter.alignment}-byte aligned{notes}"
     limits = f", {parameter.low} .. {parameter.high}" if parameter.dtype.is_integer else ""
     if parameter.minimum is not None:
         limits = f", at least {parameter.minimum}"
@@ -70,7 +80,10 @@ def _parameter(parameter: TensorParameter | ScalarParameter) -> str:
 def _grid(derived: Derived) -> list[str]:
     blocks = derived.description.blocks
     if blocks is None:
-        return []
+        axes = derived.description.grid
+        return [
+            f"{'xyz'[op.axis]}: one block for each {op.index.name} below {print_expression(op.extent)}" for op in axes
+        ]
     return [f"one block for every {print_expression(blocks.step)} of {print_expression(blocks.extent)}"]
 
 
@@ -78,20 +91,68 @@ def _role(facts: RoleFacts) -> str:
     last = facts.first_warp + facts.warps - 1
     warps = f"warp {facts.first_warp}" if facts.warps == 1 else f"warps {facts.first_warp} .. {last}"
     turns = f"; {facts.role.replicas} copies take turns" if facts.role.replicas > 1 else ""
-    return f"{facts.role.name}: {warps}; registers at launch {facts.launch_registers}, {facts.change}{turns}"
+    named = ""
+    if facts.barrier is not None:
+        numbers = ", ".join(str(facts.barrier.first + copy) for copy in range(facts.barrier.copies))
+        named = f"; named barrier {numbers} of {facts.barrier.threads} threads ({facts.barrier.reason})"
+    return f"{facts.role.name}: {warps}; registers at launch {facts.launch_registers}, {facts.change}{turns}{named}"
 
 
 def _pipeline(facts: PipelineFacts) -> list[str]:
     pipeline = facts.pipeline
-    full = _count(facts.full.arrivals, "arrival") + (f" + {facts.full.bytes} bytes" if facts.full.bytes else "")
     lines = [f"{pipeline.name}: {_count(pipeline.stages, 'stage')}, filled by role {facts.producer}"]
     lines += [f"  {tile.name}: {tile.layout.formula}" for tile in pipeline.tiles]
-    lines += [
-        f"  full: {full} ({facts.full.reason})",
-        f"  empty: {_count(facts.empty.arrivals, 'arrival')} ({facts.empty.reason})",
-    ]
+    lines += [_barrier("full", facts.full), _barrier("empty", facts.empty)]
     lines += [f"  in flight in role {role}: {depth} ({why})" for role, depth, why in facts.in_flight]
+    lines += [f"  producer waits {facts.acquire}"]
+    lines += [
+        f"  role {a.role} waits {_count(a.steps, 'step')} ahead, if there is a next step: it fetches {' and '.join(a.names)} early"
+        for a in facts.ahead
+    ]
     return [*lines, f"  fence: {facts.fence}"]
+
+
+def _barrier(name: str, count: BarrierCount) -> str:
+    amount = _count(count.arrivals, "arrival") + (f" + {count.bytes} bytes" if count.bytes else "")
+    return f"  {name}: {amount} ({count.reason})"
+
+
+def _buffer(facts: BufferFacts) -> list[str]:
+    copies = f", {facts.copies} copies, one for each of the role" if facts.copies > 1 else ""
+    lines = [
+        f"{facts.buffer.name}: of role {facts.role}{copies}, written by {facts.writers}",
+        f"  {facts.buffer.layout.formula}",
+        f"  fence: {facts.fence}",
+        f"  barrier: {facts.barrier}",
+        f"  issuer: {facts.issuer}",
+        f"  wait: {facts.wait}",
+    ]
+    return lines + ([_barrier("full", facts.full)] if facts.full else [])
+
+
+def _arrays(derived: Derived) -> list[str]:
+    arrays = [(a.role, a.accumulators, a.registers) for a in derived.accumulator_registers]
+    arrays += [(o.role, o.operands, o.registers) for o in derived.operands]
+    lines = [f"role {role}: {' and '.join(names)}, {registers} registers a thread" for role, names, registers in arrays]
+    return lines + [
+        f"role {o.role}: {o.operand} in tensor memory, {o.columns} columns from {o.first_column}, two values each"
+        for o in derived.operand_columns
+    ]
+
+
+def _estimate(facts: RegisterEstimate) -> str:
+    parts = f"{facts.accumulators} accumulators + {facts.operands} operands + {facts.tiles} named tiles"
+    return f"role {facts.role}: arrays of {parts} = {facts.total}, at most {facts.live} live at once, of {facts.budget}"
+
+
+def _tensor_map(facts: TensorMapFacts) -> str:
+    panel = "" if facts.panel_dimension is None else f", panels along dimension {facts.panel_dimension}"
+    box = ", ".join(str(extent) for extent in facts.box)
+    boxes = _count(facts.boxes, "box").replace("boxs", "boxes")
+    return (
+        f"{facts.tensor} for {facts.tile}: rank {facts.rank}, box {{{box}}} of {facts.swizzle}-byte swizzle rows{panel}, "
+        f"{boxes} a tile ({facts.reason})"
+    )
 
 
 def _accumulator(facts: AccumulatorFacts) -> list[str]:
@@ -102,6 +163,7 @@ def _accumulator(facts: AccumulatorFacts) -> list[str]:
     lines.append(f"  {facts.layout.formula}")
     if facts.readback is not None:
         lines.append(f"  read back by tcgen05.ld.32x32b: {facts.readback.formula}")
+    lines += [_barrier(name, count) for name, count in (("full", facts.full), ("empty", facts.empty)) if count]
     return lines
 
 
@@ -110,6 +172,7 @@ def _product(facts: MmaFacts) -> list[str]:
     lines = [
         f"{_operation(mma)}",
         f"  {facts.instruction}, {_count(facts.instructions, 'instruction')}, issued by {facts.issuer}",
+        f"  complete {facts.wait}",
     ]
     for name, side in (("a", facts.a), ("b", facts.b)):
         match side:
@@ -155,6 +218,8 @@ def _body(operations: Iterable[ir.Operation], depth: int) -> list[str]:
 
 def _operation(operation: ir.Operation) -> str:
     match operation:
+        case ir.GridAxis(index, extent, axis):
+            text = f"{index.name} = block index {'xyz'[axis]}, below {_expr(extent)}"
         case ir.LoadTile(name, tile, dtype):
             text = f"{name} = load {_box(tile)} as {dtype}"
         case ir.StoreTile(tile, value):
@@ -170,7 +235,9 @@ def _operation(operation: ir.Operation) -> str:
         case ir.WriteShared(target, value, dtype, extent):
             text = f"write {_expr(value)} -> {_shared(target)}  ({extent.value}, rounded to {dtype})"
         case ir.ReadShared(name, origin, dtype, extent, _, transposed):
-            text = f"{name} = read {_shared(origin)}{'.T' if transposed else ''}  ({extent.value} of {dtype})"
+            early = ", one step ahead" if operation.ahead else ""
+            element = f"[{operation.index}]" if extent is ir.Extent.SCALAR else ".T" if transposed else ""
+            text = f"{name} = read {_shared(origin)}{element}  ({extent.value} of {dtype}{early})"
         case ir.Mma(accumulator, a, b, a_turned, b_turned, accumulate):
             left = a.name if isinstance(a, Var) else _shared(a) + (".T" if a_turned else "")
             text = f"mma {accumulator} (+)= {left} @ {_shared(b)}{'.T' if b_turned else ''}, accumulate {_expr(accumulate)}"
@@ -179,7 +246,7 @@ def _operation(operation: ir.Operation) -> str:
         case ir.ReadAccumulator(name, accumulator):
             text = f"{name} = read {accumulator}"
         case ir.Produce(pipeline):
-            text = f"produce {pipeline}:"
+            text = f"produce {pipeline}{', next stage acquired at the end of the step' if operation.ahead else ''}:"
         case ir.Consume(pipeline, _, relayed_by, after):
             relay = f", full vouched for by {relayed_by}" if relayed_by else ""
             text = f"consume {pipeline}{relay}{', after ' + ', '.join(after) if after else ''}:"
@@ -187,6 +254,8 @@ def _operation(operation: ir.Operation) -> str:
             text = f"for {index.name} in 0 .. {_expr(count)} - 1:"
         case ir.OneThread():
             text = "one elected thread:"
+        case ir.WhenPresent(tensor):
+            text = f"if {tensor} is there:"
         case ir.RoleBody(role):
             text = f"role {role}:"
     return f"{text}  [{operation.source.file.rpartition('/')[2]}:{operation.source.line}]"

@@ -33,4 +33,4 @@ __all__ = [
 
 def wrapper_names() -> frozenset[str]:
     """Names that a program may not use for its own values."""
-    return frozenset(entry.spelling for entry in table())
+    return frozenset(entry.spelling.partition("<")[0] for entry in table())

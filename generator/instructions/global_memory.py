@@ -14,7 +14,7 @@ from kernwright.generator.instructions.table import Confirmed, Effects, instruct
     confirmed=Confirmed.HARDWARE,
     cuda="""
 // Eight BF16 values, 16 bytes on a 16-byte boundary, from memory that the kernel never writes; widened exactly.
-__device__ __forceinline__ void load_bf16x8(const __nv_bfloat16* source, float* values) {
+__device__ __forceinline__ void load_bf16x8(const __nv_bfloat16* source, float (&values)[8]) {
   const uint4 packed = __ldg(reinterpret_cast<const uint4*>(source));
   const unsigned words[4] = {packed.x, packed.y, packed.z, packed.w};
 #pragma unroll
@@ -39,7 +39,7 @@ def load_bf16x8(source: Any) -> Any:
     confirmed=Confirmed.HARDWARE,
     cuda="""
 // Eight FP32 values as two 16-byte accesses on a 16-byte boundary, from memory that the kernel never writes.
-__device__ __forceinline__ void load_f32x8(const float* source, float* values) {
+__device__ __forceinline__ void load_f32x8(const float* source, float (&values)[8]) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const float4 part = __ldg(reinterpret_cast<const float4*>(source) + i);
@@ -65,7 +65,7 @@ def load_f32x8(source: Any) -> Any:
     confirmed=Confirmed.HARDWARE,
     cuda="""
 // Eight values to 16 bytes on a 16-byte boundary, each rounded once to BF16, to nearest even.
-__device__ __forceinline__ void store_bf16x8(__nv_bfloat16* target, const float* values) {
+__device__ __forceinline__ void store_bf16x8(__nv_bfloat16* target, const float (&values)[8]) {
   unsigned words[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {

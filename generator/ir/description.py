@@ -11,7 +11,7 @@ from enum import Enum
 
 from kernwright.generator.ir.expr import Const, Expr, Var
 from kernwright.generator.ir.layout import SharedLayout, VectorRows
-from kernwright.generator.ir.program import NamedConstant, Parameter, StaticAssert
+from kernwright.generator.ir.program import NamedConstant, Parameter, StaticAssert, TensorParameter
 from kernwright.generator.ir.source import UNKNOWN, Source
 from kernwright.generator.ir.types import DType
 
@@ -42,11 +42,15 @@ TileLayout = VectorRows | Fragment
 
 @dataclass(frozen=True, slots=True)
 class GlobalTile:
-    """A box of a tensor: its first element in every dimension, and its extent where the operation does not imply it."""
+    """A box of a tensor: its first element in every dimension, and its extent where the operation does not imply it.
+
+    The contiguous dimension of a copied tile lies along the tensor's last one, the tile's other dimension along number `rows`.
+    """
 
     tensor: str
     origin: tuple[Expr, ...]
     shape: tuple[int, ...] = ()
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,16 @@ class Blocks:
 
 
 # ---- operations
+
+
+@dataclass(frozen=True, slots=True)
+class GridAxis:
+    """One block for each `index` below `extent`, along dimension `axis` (0, 1, 2 for x, y, z) of the grid; known to every role."""
+
+    index: Var
+    extent: Expr
+    axis: int
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +206,11 @@ class WriteShared:
 
 @dataclass(frozen=True, slots=True)
 class ReadShared:
-    """A shared tile or factor to registers, in the given layout (ldmatrix or plain loads)."""
+    """A shared tile or factor to registers, in the given layout (ldmatrix or plain loads).
+
+    A scalar is element `index` of the tile, counted row by row. `ahead` 1 says that the values of the next step are read at the end
+    of a step, in the shadow of its products, and those of the first step before the loop: the stage is waited for a step early.
+    """
 
     name: str
     origin: SharedTile
@@ -201,6 +219,8 @@ class ReadShared:
     layout: TileLayout | None
     transposed: bool = False
     source: Source = field(default=UNKNOWN, compare=False, repr=False)
+    index: int = 0
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +257,16 @@ class ReadAccumulator:
 
 @dataclass(frozen=True, slots=True)
 class Produce:
-    """Fill one stage: wait until it is empty, write every tile, signal full."""
+    """Fill one stage: wait until it is empty, write every tile, signal full.
+
+    `ahead` 1 moves the wait to the end of the step before, for the *next* stage, also after the last step: the first stage is empty
+    by construction, and at most one phase of a consumer's release is then ever outstanding.
+    """
 
     pipeline: str
     body: tuple[Operation, ...]
     source: Source = field(default=UNKNOWN, compare=False, repr=False)
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +305,15 @@ class OneThread:
 
 
 @dataclass(frozen=True, slots=True)
+class WhenPresent:
+    """Executed if the caller passed the optional `tensor`; the same decision in all threads of all blocks."""
+
+    tensor: str
+    body: tuple[Operation, ...]
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class RoleBody:
     """What a role does."""
 
@@ -288,9 +322,10 @@ class RoleBody:
     source: Source = field(default=UNKNOWN, compare=False, repr=False)
 
 
-Block = Produce | Consume | Steps | OneThread | RoleBody
+Block = Produce | Consume | Steps | OneThread | WhenPresent | RoleBody
 Operation = (
-    LoadTile
+    GridAxis
+    | LoadTile
     | StoreTile
     | Elementwise
     | RowReduce
@@ -329,6 +364,24 @@ class Description:
     @property
     def symbol(self) -> str:
         return f"{self.family}_{self.name}"
+
+    @property
+    def grid(self) -> tuple[GridAxis, ...]:
+        """The named dimensions of the grid, in the order x, y, z."""
+        return tuple(sorted((op for op in self.body if isinstance(op, GridAxis)), key=lambda op: op.axis))
+
+    @property
+    def role_bodies(self) -> tuple[RoleBody, ...]:
+        """What each role does, in the author's order."""
+        return tuple(op for op in self.body if isinstance(op, RoleBody))
+
+    def role(self, name: str) -> Role:
+        """The role of that name."""
+        return next(role for role in self.roles if role.name == name)
+
+    def tensor(self, name: str) -> TensorParameter:
+        """The tensor of that name."""
+        return next(p for p in self.parameters if isinstance(p, TensorParameter) and p.name == name)
 
 
 def walk(operations: tuple[Operation, ...]) -> list[Operation]:

@@ -12,7 +12,12 @@ from typing import Protocol
 
 from kernwright.generator.ir.types import DType
 
-WARPGROUP = 128
+WARP = 32  # threads
+WARPGROUP = 128  # threads
+WARPS_PER_GROUP = WARPGROUP // WARP
+MMA_ROWS = 64  # rows of one wgmma
+MMA_K = 16  # 16-bit values of K that one wgmma or tcgen05.mma takes
+CELL_BYTES = 4  # bytes of a register, and of a column of tensor memory in one lane
 
 
 class Distributed(Protocol):
@@ -41,7 +46,7 @@ class Distributed(Protocol):
 
 def coordinates(layout: Distributed) -> Iterator[tuple[int, int]]:
     """Every (row, column) that the layout assigns, once per holder."""
-    for thread in range(layout.threads):
+    for thread in layout.holders if isinstance(layout, TmemLoadRows) else range(layout.threads):
         for register in range(layout.registers):
             for half in range(layout.packed):
                 yield layout.coordinate(thread, register, half)
@@ -65,6 +70,8 @@ class VectorRows:
     vector: int
 
     def __post_init__(self) -> None:
+        if self.vector < 1 or self.columns < 1:
+            raise ValueError(f"{self.vector} values of {self.columns} columns: both must be positive")
         if self.columns % self.vector:
             raise ValueError(f"a row of {self.columns} is no whole number of accesses of {self.vector} values")
         if self.lanes_per_row > 32 or 32 % self.lanes_per_row:
@@ -106,7 +113,7 @@ class WgmmaAccumulator:
     warpgroups: int = 1
 
     def __post_init__(self) -> None:
-        if self.rows % (64 * self.warpgroups):
+        if self.rows % (MMA_ROWS * self.warpgroups):
             raise ValueError(f"{self.rows} rows over {self.warpgroups} warpgroups: wgmma needs 64 rows a warpgroup")
         if self.columns % 8 or not 8 <= self.columns <= 256:
             raise ValueError(f"{self.columns} columns: wgmma takes 8 to 256 in steps of 8")
@@ -118,7 +125,7 @@ class WgmmaAccumulator:
     @property
     def fragments(self) -> int:
         """m64 fragments that one warpgroup stacks."""
-        return self.rows // (64 * self.warpgroups)
+        return self.rows // (MMA_ROWS * self.warpgroups)
 
     @property
     def registers(self) -> int:
@@ -150,18 +157,21 @@ class WgmmaAccumulator:
 
 @dataclass(frozen=True, slots=True)
 class WgmmaOperandA:
-    """16-bit A operand of wgmma from registers: two neighbouring columns (values of K) a register, 16 columns an instruction."""
+    """16-bit A operand of wgmma from registers: two neighbouring columns (values of K) a register, 16 columns an instruction.
+
+    `rows` are split over `warpgroups`, 64 rows a fragment, fragments stacked in registers as in the accumulator.
+    """
 
     rows: int
     columns: int
     warpgroups: int = 1
 
     def __post_init__(self) -> None:
-        if self.rows != 64 * self.warpgroups:
+        if self.rows % (MMA_ROWS * self.warpgroups):
             raise ValueError(
                 f"{self.rows} rows over {self.warpgroups} warpgroups: a register operand has 64 rows a warpgroup"
             )
-        if self.columns % 16:
+        if self.columns % MMA_K:
             raise ValueError(f"{self.columns} columns: wgmma takes 16 values of K at a time")
 
     @property
@@ -169,8 +179,13 @@ class WgmmaOperandA:
         return WARPGROUP * self.warpgroups
 
     @property
+    def fragments(self) -> int:
+        """m64 fragments that one warpgroup stacks."""
+        return self.rows // (MMA_ROWS * self.warpgroups)
+
+    @property
     def registers(self) -> int:
-        return self.columns // 4
+        return self.fragments * self.columns // 4
 
     @property
     def packed(self) -> int:
@@ -178,31 +193,58 @@ class WgmmaOperandA:
 
     @property
     def formula(self) -> str:
+        each = self.columns // 4
+        stacked = f"64 * (r / {each}) + " if self.fragments > 1 else ""
+        group = f"{self.rows // self.warpgroups} * (t / 128) + " if self.warpgroups > 1 else ""
+        within = f"(r % {each})" if self.fragments > 1 else "r"
+        thread = "(t % 128)" if self.warpgroups > 1 else "t"
         return (
-            "thread t, register r, half h: row 16 * (t / 32) + t % 32 / 4 + 8 * (r % 2), "
-            "column 16 * (r / 4) + 8 * (r / 2 % 2) + 2 * (t % 4) + h"
+            f"thread t, register r, half h: row {group}{stacked}16 * ({thread} / 32) + t % 32 / 4 + 8 * ({within} % 2), "
+            f"column 16 * ({within} / 4) + 8 * ({within} / 2 % 2) + 2 * (t % 4) + h"
         )
 
     def coordinate(self, thread: int, register: int, half: int = 0) -> tuple[int, int]:
-        step, r = divmod(register, 4)
-        row = 16 * (thread // 32) + thread % 32 // 4 + 8 * (r & 1)
+        group, lane = divmod(thread, WARPGROUP)
+        fragment, within = divmod(register, self.columns // 4)
+        step, r = divmod(within, 4)
+        row = self.rows // self.warpgroups * group + 64 * fragment + 16 * (lane // 32) + lane % 32 // 4 + 8 * (r & 1)
         return row, 16 * step + 8 * (r >> 1) + 2 * (thread % 4) + half
 
 
 @dataclass(frozen=True, slots=True)
 class TmemLoadRows:
-    """What tcgen05.ld.32x32b leaves in registers: thread t holds lane t of the accumulator, register r column r."""
+    """What tcgen05.ld.32x32b leaves in registers: thread t holds lane t of the accumulator, register r column r.
+
+    128 rows fill all lanes. 64 rows lie on the first 16 lanes of each warp's quarter: the other half of the threads hold nothing.
+    Several warpgroups share the columns, since each warp reaches the lanes of its quarter alone, but every column.
+    """
 
     columns: int
-    rows: int = 128
+    rows: int = WARPGROUP
+    warpgroups: int = 1
+
+    def __post_init__(self) -> None:
+        if self.columns % self.warpgroups:
+            raise ValueError(
+                f"{self.columns} columns over {self.warpgroups} warpgroups: each reads a whole number of them"
+            )
 
     @property
     def threads(self) -> int:
-        return self.rows
+        return WARPGROUP * self.warpgroups
+
+    @property
+    def rows_per_warp(self) -> int:
+        return self.rows // WARPS_PER_GROUP
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """Threads whose lane holds a row."""
+        return tuple(thread for thread in range(self.threads) if thread % WARP < self.rows_per_warp)
 
     @property
     def registers(self) -> int:
-        return self.columns
+        return self.columns // self.warpgroups
 
     @property
     def packed(self) -> int:
@@ -210,10 +252,18 @@ class TmemLoadRows:
 
     @property
     def formula(self) -> str:
-        return "thread t, register r: row t, column r (warp w reads lanes 32 * w .. 32 * w + 31 alone)"
+        thread = "t" if self.warpgroups == 1 else "t % 128"
+        row = thread if self.rows == WARPGROUP else f"{self.rows_per_warp} * ({thread} / 32) + t % 32"
+        column = "r" if self.warpgroups == 1 else f"{self.registers} * (t / 128) + r"
+        idle = "" if self.rows == WARPGROUP else f"; lanes from {self.rows_per_warp} of each warp hold nothing"
+        return (
+            f"thread t, register r: row {row}, column {column} "
+            f"(warp w reads lanes 32 * (w % 4) .. 32 * (w % 4) + 31 alone{idle})"
+        )
 
     def coordinate(self, thread: int, register: int, half: int = 0) -> tuple[int, int]:
-        return thread, register
+        group, lane = divmod(thread, WARPGROUP)
+        return self.rows_per_warp * (lane // WARP) + lane % WARP, self.registers * group + register
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +314,11 @@ class SharedLayout:
     def panel_bytes(self) -> int:
         return self.bytes // self.panels
 
+    @property
+    def stride(self) -> int:
+        """Bytes from one of several such tiles to the next, so that each of them is aligned."""
+        return -(-self.bytes // self.alignment) * self.alignment
+
     def offset(self, row: int, column: int) -> int:
         """Byte offset of an element from the (aligned) start of the tile."""
         outer, inner = (row, column) if self.major == "K" else (column, row)
@@ -282,7 +337,7 @@ class SharedLayout:
         """SBO of an MMA descriptor: the step to the next group of 8 swizzle rows."""
         return 8 * self.swizzle
 
-    def k_step_bytes(self, step: int, depth: int = 16) -> int:
+    def k_step_bytes(self, step: int, depth: int = MMA_K) -> int:
         """Bytes to add to the start address for the `step`-th instruction, each `depth` values of K."""
         first = depth * step
         if self.major == "K":
@@ -300,14 +355,15 @@ class SharedLayout:
 
 @dataclass(frozen=True, slots=True)
 class TmemLayout:
-    """An FP32 accumulator in tensor memory: row m on lane m, column n in 32-bit column `first_column + n`."""
+    """An FP32 accumulator in tensor memory: column n in 32-bit column `first_column + n`, row m on lane m (of 128 rows) or, of 64
+    rows, on lane 32 * (m / 16) + m % 16, so that each warp's quarter of the lanes holds a quarter of the rows."""
 
     rows: int
     columns: int
     first_column: int = 0
 
     def __post_init__(self) -> None:
-        if self.rows not in (64, 128):
+        if self.rows not in (MMA_ROWS, WARPGROUP):
             raise ValueError(f"{self.rows} rows: tcgen05.mma accumulates 64 or 128 rows")
         if self.columns % 16 or not 16 <= self.columns <= 256:
             raise ValueError(f"{self.columns} columns: tcgen05.mma takes 16 to 256 in steps of 16")
@@ -315,8 +371,21 @@ class TmemLayout:
     @property
     def allocated_columns(self) -> int:
         """Columns that tcgen05.alloc reserves: the next power of two, at least 32."""
-        return max(32, 1 << (self.columns - 1).bit_length())
+        return allocated_columns(self.columns)
+
+    def lane(self, row: int) -> int:
+        """The lane that holds a row."""
+        quarter = self.rows // WARPS_PER_GROUP
+        return WARP * (row // quarter) + row % quarter
 
     @property
     def formula(self) -> str:
-        return f"f32 [{self.rows}, {self.columns}]: row m on lane m, column n in TMEM column {self.first_column} + n"
+        lane = "m" if self.rows == WARPGROUP else "32 * (m / 16) + m % 16"
+        return (
+            f"f32 [{self.rows}, {self.columns}]: row m on lane {lane}, column n in TMEM column {self.first_column} + n"
+        )
+
+
+def allocated_columns(columns: int) -> int:
+    """Columns of tensor memory that tcgen05.alloc reserves for so many: the next power of two, at least 32."""
+    return max(32, 1 << (columns - 1).bit_length())

@@ -18,6 +18,8 @@ class TensorParameter:
 
     `shape` and `strides` (in elements) are expressions over the program's scalar parameters. `folded` says that any number of
     leading dimensions may stand for the first one (`[T, H, 128]` is then taken as `[T*H, 128]`). `alignment` is in bytes.
+    `optional` says that the caller may pass no tensor: it is then a null pointer, and used under `WhenPresent` alone. It takes no
+    part in digests while no lowered program can have one, so that the digests of all others stay.
     """
 
     name: str
@@ -29,6 +31,7 @@ class TensorParameter:
     folded: bool = False
     doc: str = ""
     source: Source = field(default=UNKNOWN, compare=False, repr=False)
+    optional: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

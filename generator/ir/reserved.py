@@ -21,9 +21,16 @@ clock64 printf malloc free memcpy memset std cuda nv unix linux
 """
 
 RESERVED = frozenset(re.findall(r"\w+", _KEYWORDS + _LIBRARY))
+_PREFIXES = ("kw_", "KW_", "Kw", "ffi_")  # the bindings' own
+_MACRO = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|[A-Z][A-Z0-9]{2,}")
 _VECTOR_TYPE = re.compile(r"(u?(char|short|int|long|longlong)|float|double|half|dim)[1-4]")
 
 
 def is_reserved(name: str) -> bool:
     """Whether C, C++ or CUDA gives `name` a meaning of its own."""
-    return name in RESERVED or _VECTOR_TYPE.fullmatch(name) is not None
+    return name in RESERVED or _VECTOR_TYPE.fullmatch(name) is not None or name.startswith(_PREFIXES)
+
+
+def looks_like_a_macro(name: str) -> bool:
+    """Whether a name of capitals alone may be a macro of some header: `M_PI`, `INT_MAX`, `EOF`."""
+    return _MACRO.fullmatch(name) is not None

@@ -21,6 +21,7 @@ from kernwright.generator.ir.statement import (
     Repeat,
     Statement,
 )
+from kernwright.generator.passes.check_widths import check_widths
 from kernwright.generator.passes.lower_rows import lower_rows
 from kernwright.generator.passes.simplify import Applied, simplify
 from kernwright.generator.passes.simplify_program import simplify_statements
@@ -45,6 +46,7 @@ def lower(description: Description, arch: Architecture) -> Lowered:
             fix="Say shipped=False in @program: `kernwright explain` then shows what is derived.",
         )
     raw_body, launch = lower_rows(description, arch)
+    check_widths(raw_body)
     body, applied = simplify_statements(raw_body)
     grid = tuple(simplify(extent).expr for extent in launch.grid)
     program = LoweredProgram(

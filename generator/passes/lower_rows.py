@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kernwright.generator.arch import Architecture
-from kernwright.generator.errors import LayoutFault, TensorFault
+from kernwright.generator.errors import LayoutFault, LimitFault, TensorFault
 from kernwright.generator.instructions import lookup
 from kernwright.generator.ir import description as ir
+from kernwright.generator.ir import names
 from kernwright.generator.ir.description import Description, Extent
 from kernwright.generator.ir.expr import Binary, Call, Cast, Const, Element, Expr, Var, children, integer, rebuild
 from kernwright.generator.ir.layout import VectorRows
@@ -31,10 +32,12 @@ from kernwright.generator.ir.statement import (
     Repeat,
     Statement,
 )
-from kernwright.generator.ir.types import boolean, f32, i32, i64, u32
+from kernwright.generator.ir.types import DType, boolean, f32, i32, i64, u32
+from kernwright.generator.ir.uses import names_read
 from kernwright.generator.passes.ranges import range_of
+from kernwright.generator.passes.widen import widen
 
-ELEMENT = Var("i", i32)
+ELEMENT = Var(names.ELEMENT, i32)
 
 
 @dataclass
@@ -45,8 +48,7 @@ class RowLowering:
     arch: Architecture
     layout: VectorRows
     arrays: set[str] = field(default_factory=set)
-    offsets: dict[Expr, Var] = field(default_factory=dict)
-    by_tensor: dict[str, Var] = field(default_factory=dict)
+    offset: Var | None = None
     statements: list[Statement] = field(default_factory=list)
     masked: bool = True
 
@@ -58,7 +60,7 @@ class RowLowering:
         while operations:
             match operations[0]:
                 case ir.LoadTile():
-                    self._loads(_take(operations, ir.LoadTile))
+                    self._loads(_take_loads(operations))
                 case ir.RowReduce() as reduce:
                     self._reduce(reduce)
                     operations.pop(0)
@@ -66,7 +68,7 @@ class RowLowering:
                     self.statements.append(Let(self._var(factor), self._scalar(factor.value), source=factor.source))
                     operations.pop(0)
                 case ir.Elementwise():
-                    self._elementwise(_take(operations, ir.Elementwise, Extent.TILE, Extent.COLUMNS), operations)
+                    self._elementwise(_take_elementwise(operations), operations)
                 case ir.StoreTile() as store:
                     self._store(store)
                     operations.pop(0)
@@ -82,17 +84,17 @@ class RowLowering:
     def _prologue(self) -> None:
         blocks = self.description.blocks
         assert blocks is not None
-        lanes = self._constant("kLanesPerRow")
+        lanes = self._constant(names.LANES_PER_ROW)
         thread = Var("threadIdx.x", u32, 0, self.layout.threads - 1)
-        column = Binary("*", Binary("%", Cast(i32, thread), lanes), self._constant("kVector"))
+        column = Binary("*", Binary("%", Cast(i32, thread), lanes), self._constant(names.VECTOR))
         wide = self._needs_64_bits(blocks)
         index = Cast(i64 if wide else i32, Var("blockIdx.x", u32, 0, _largest_block(blocks)))
         lane_row: Expr = Binary("/", thread, lanes)
         if not wide:
             lane_row = Cast(i32, lane_row)
         row = Binary("+", Binary("*", index, blocks.step), lane_row)
-        self.column = Var("column", column.dtype, 0, self.layout.columns - self.layout.vector)
-        self.row = Var("row", row.dtype, 0, _largest_block(blocks) * self.layout.rows + self.layout.rows - 1)
+        self.column = Var(names.COLUMN, column.dtype, 0, self.layout.columns - self.layout.vector)
+        self.row = Var(names.ROW, row.dtype, 0, _largest_block(blocks) * self.layout.rows + self.layout.rows - 1)
         self.statements += [
             Remark(self._who_holds_what()),
             Let(self.column, column, source=blocks.source),
@@ -101,10 +103,10 @@ class RowLowering:
         self.masked = not (isinstance(blocks.extent, Const) and int(blocks.extent.value) % int(blocks.step.value) == 0)
         for operation in self.description.body:
             if isinstance(operation, ir.LoadTile | ir.StoreTile):
-                self._offset(operation.tile, operation.source)
+                self._define_offset(operation.tile, operation.source)
         if self.masked:
             test = Binary("<", self.row, blocks.extent)
-            self.in_range = Var("in_range", boolean)
+            self.in_range = Var(names.IN_RANGE, boolean)
             self.statements.append(Let(self.in_range, test, "the last block can be short", blocks.source))
 
     def _loads(self, loads: list[ir.LoadTile]) -> None:
@@ -113,16 +115,16 @@ class RowLowering:
         if guarded:
             self.statements += [
                 Blank(),
-                Remark("Lanes past the end read nothing, but take part in the shuffles of their warp."),
+                Remark(self._why_zeros()),
             ]
-            self.statements += [self._array(load.name, load.source, zero=True) for load in guarded]
+            self.statements += [self._array(load.name, load.dtype, load.source, zero=True) for load in guarded]
             self.statements.append(
                 If(self.in_range, tuple(self._load(load) for load in guarded), source=guarded[0].source)
             )
         elif free:
             self.statements.append(Blank())
         for load in free:
-            self.statements += [self._array(load.name, load.source), self._load(load)]
+            self.statements += [self._array(load.name, load.dtype, load.source), self._load(load)]
 
     def _load(self, load: ir.LoadTile) -> Execute:
         tensor = self._tensor(load.tile.tensor)
@@ -136,7 +138,7 @@ class RowLowering:
         )
 
     def _reduce(self, reduce: ir.RowReduce) -> None:
-        partial = Var(f"{reduce.name}_partial", f32, source=reduce.source)
+        partial = Var(names.partial_name(reduce.name), f32, source=reduce.source)
         value = self._element(reduce.value)
         match value:
             case Binary("*", left, right):
@@ -145,24 +147,24 @@ class RowLowering:
                 )
             case _:
                 step = Assign(partial, value, "+=")
-        lanes = self._constant("kLanesPerRow")
-        total: Expr = Call(self._entry("sum_over_lanes", reduce.source), (partial, lanes), f32)
+        lanes = self._constant(names.LANES_PER_ROW)
+        total: Expr = Call(self._entry("sum_over_lanes", reduce.source), (lanes, partial), f32)
         if reduce.op == "mean":
             total = Binary("/", total, Cast(f32, self._width()))
         self.statements += [
             Blank(),
-            Declare(partial, Const(0.0, f32), source=reduce.source),
+            Declare(partial, Const(0.0, f32), "this thread's part of the sum", reduce.source),
             self._loop((step,), reduce.source),
             Let(Var(reduce.name, f32), total, source=reduce.source),
         ]
 
     def _elementwise(self, group: list[ir.Elementwise], rest: list[ir.Operation]) -> None:
         """One loop over the elements for neighbouring elementwise values; a value used in this loop alone stays a scalar."""
-        later = {name for operation in rest for name in _names_read(operation)}
+        later = {name for operation in rest for name in names_read(operation)}
         stored = {op.value.name for op in rest if isinstance(op, ir.StoreTile) and isinstance(op.value, Var)}
         kept = [item for item in group if item.name in later | stored]
         self.statements.append(Blank())
-        self.statements += [self._array(item.name, item.source) for item in kept]
+        self.statements += [self._array(item.name, item.dtype, item.source) for item in kept]
         body: list[Statement] = []
         for item in group:
             value = self._element(item.value)
@@ -181,29 +183,24 @@ class RowLowering:
 
     # ---- addresses
 
-    def _offset(self, tile: ir.GlobalTile, source: Source) -> None:
-        """Element offset of this thread's piece of a tile; tensors with equal strides share one."""
+    def _define_offset(self, tile: ir.GlobalTile, source: Source) -> None:
+        """Element offset of this thread's piece of a row; every tensor of the program has the same rows, so there is one."""
         tensor = self._tensor(tile.tensor)
-        if tensor.name in self.by_tensor:
-            return
-        if len(tensor.shape) == 1:
-            self.by_tensor[tensor.name] = self.column
+        if self.offset is not None or len(tensor.shape) == 1:
             return
         row_stride, column_stride = tensor.strides
         expr = Binary("+", Binary("*", self.row, row_stride), Binary("*", self.column, column_stride))
-        if expr not in self.offsets:
-            reach = range_of(expr)
-            if expr.dtype == i64 and reach.high >= i64.high:
-                raise TensorFault(
-                    "KW0206",
-                    f"offset of {tensor.name!r} leaves i64",
-                    source,
-                    fix="Lower the `high` of the scalars in its shape.",
-                )
-            name = "offset" if not self.offsets else f"{tensor.name}_offset"
-            self.offsets[expr] = Var(name, expr.dtype, 0, reach.high)
-            self.statements.append(Let(self.offsets[expr], expr, source=source))
-        self.by_tensor[tensor.name] = self.offsets[expr]
+        reach = range_of(expr)
+        if reach.high >= expr.dtype.high:
+            raise TensorFault(
+                "KW0206",
+                f"offset of {tensor.name!r} leaves {expr.dtype}",
+                source,
+                detail=f"it can reach row {self.row.high} of {self.layout.columns} values.",
+                fix="Lower the `high` of the scalars in its shape.",
+            )
+        self.offset = Var(names.OFFSET, expr.dtype, 0, reach.high)
+        self.statements.append(Let(self.offset, expr, source=source))
 
     def _needs_64_bits(self, blocks: ir.Blocks) -> bool:
         """Whether an element offset can pass 2^31 at the largest legal number of rows."""
@@ -217,6 +214,12 @@ class RowLowering:
         )
 
     # ---- small helpers
+
+    def _why_zeros(self) -> str:
+        """Why lanes past the end hold zeros and stay."""
+        shuffles = any(isinstance(operation, ir.RowReduce) for operation in self.description.body)
+        stay = ", and every lane of a warp takes part in its shuffles" if shuffles else ""
+        return f"Lanes past the end read nothing: their zeros keep the arithmetic defined{stay}."
 
     def _who_holds_what(self) -> str:
         lanes, vector = self.layout.lanes_per_row, self.layout.vector
@@ -249,15 +252,19 @@ class RowLowering:
             raise LayoutFault("KW0306", f"{name} does not exist on {self.arch.name}", source)
         return name
 
-    def _array(self, name: str, source: Source, zero: bool = False) -> RegisterArray:
+    def _array(self, name: str, dtype: DType, source: Source, zero: bool = False) -> RegisterArray:
         self.arrays.add(name)
-        return RegisterArray(name, f32, self._constant("kVector"), zero=zero, source=source)
+        return RegisterArray(name, dtype, self._constant(names.VECTOR), zero=zero, source=source)
 
     def _loop(self, body: tuple[Statement, ...], source: Source) -> Repeat:
-        return Repeat(Var("i", i32, 0, self.layout.vector - 1), self._constant("kVector"), body, source=source)
+        return Repeat(
+            Var(names.ELEMENT, i32, 0, self.layout.vector - 1), self._constant(names.VECTOR), body, source=source
+        )
 
     def _pointer(self, tensor: TensorParameter) -> Pointer:
-        return Pointer(tensor.name, self.by_tensor[tensor.name], tensor.dtype)
+        offset = self.column if len(tensor.shape) == 1 else self.offset
+        assert offset is not None
+        return Pointer(tensor.name, offset, tensor.dtype)
 
     def _tensor(self, name: str) -> TensorParameter:
         return next(p for p in self.description.parameters if isinstance(p, TensorParameter) and p.name == name)
@@ -266,11 +273,10 @@ class RowLowering:
         return next(row.constant for row in self.description.constants if row.constant.name == name)
 
     def _width(self) -> Expr:
-        """The number of columns, under the author's name for it."""
-        named = [t.shape[-1] for t in self.description.parameters if isinstance(t, TensorParameter)]
-        return next(
-            (w for w in named if isinstance(w, Const) and w.value == self.layout.columns), integer(self.layout.columns)
-        )
+        """The number of columns as the table of constants names it: what the lanes of a row are counted from."""
+        row = next(row for row in self.description.constants if row.constant.name == names.LANES_PER_ROW)
+        assert isinstance(row.value, Binary)
+        return row.value.left
 
     def _var(self, item: ir.Elementwise) -> Var:
         return Var(item.name, item.dtype, source=item.source)
@@ -290,28 +296,48 @@ def lower_rows(description: Description, arch: Architecture) -> tuple[tuple[Stat
     layout = layouts.pop()
     assert isinstance(layout, VectorRows)
     body = RowLowering(description, arch, layout).run()
-    rounded_up = Binary("-", Binary("+", blocks.extent, blocks.step), integer(1))
-    grid = (Binary("/", rounded_up, blocks.step), integer(1), integer(1))
-    return body, Launch(threads=description.threads, grid=grid)
+    grid = (_number_of_blocks(blocks), integer(1), integer(1))
+    minimum = description.blocks_per_sm
+    if minimum is not None and (minimum > arch.blocks_per_sm or minimum * description.threads > arch.threads_per_sm):
+        raise LimitFault(
+            "KW0502",
+            f"{minimum} blocks of {description.threads} threads an SM",
+            description.source,
+            where=f"on {arch.name}",
+            detail=f"an SM holds {arch.blocks_per_sm} blocks and {arch.threads_per_sm} threads; a larger minimum would be dropped.",
+            fix="Ask for fewer blocks, or drop the architecture.",
+        )
+    return body, Launch(threads=description.threads, grid=grid, min_blocks=minimum)
 
 
-def _take(operations: list[ir.Operation], kind: type, *extents: Extent) -> list:  # type: ignore[type-arg]
-    """Remove and return the operations of one kind (and extent) at the front."""
-    taken = []
-    while operations and isinstance(operations[0], kind) and (not extents or operations[0].extent in extents):  # type: ignore[union-attr]
-        taken.append(operations.pop(0))
+def _number_of_blocks(blocks: ir.Blocks) -> Expr:
+    """The extent over the step, rounded up; in 64 bits where the sum could leave 32."""
+    if isinstance(blocks.extent, Const):
+        return integer(-(-int(blocks.extent.value) // int(blocks.step.value)))
+    rounded_up = widen(Binary("-", Binary("+", blocks.extent, blocks.step), integer(1)))
+    return Binary("/", rounded_up, blocks.step)
+
+
+def _take_loads(operations: list[ir.Operation]) -> list[ir.LoadTile]:
+    """Remove and return the loads at the front."""
+    taken: list[ir.LoadTile] = []
+    while operations and isinstance(front := operations[0], ir.LoadTile):
+        taken.append(front)
+        operations.pop(0)
     return taken
 
 
-def _names_read(operation: ir.Operation) -> set[str]:
-    value = getattr(operation, "value", None)
-    return _variables(value) if value is not None else set()
-
-
-def _variables(expr: Expr) -> set[str]:
-    if isinstance(expr, Var):
-        return {expr.name}
-    return {name for child in children(expr) for name in _variables(child)}
+def _take_elementwise(operations: list[ir.Operation]) -> list[ir.Elementwise]:
+    """Remove and return the elementwise tiles and column factors at the front: they share one loop."""
+    taken: list[ir.Elementwise] = []
+    while (
+        operations
+        and isinstance(front := operations[0], ir.Elementwise)
+        and front.extent in (Extent.TILE, Extent.COLUMNS)
+    ):
+        taken.append(front)
+        operations.pop(0)
+    return taken
 
 
 def _largest_block(blocks: ir.Blocks) -> int:

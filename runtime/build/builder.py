@@ -20,6 +20,13 @@ from kernwright.runtime.manifest import Manifest, ManifestError, TargetRecord, c
 from kernwright.runtime.manifest import load as load_manifest
 from kernwright.runtime.toolchain import Toolchain, discover
 
+IGNORED = (
+    *("NINJA_STATUS", "MAKEFLAGS"),
+    *("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
+    *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
+    *("LD_RUN_PATH", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "CCC_OVERRIDE_OPTIONS"),
+)
+"""Variables that would add to the flags of the compilers or the linker without the record of a library telling so."""
 DEFAULT_OUT = Path("build") / "libraries"
 STEP = re.compile(r"\[(\d+)/(\d+)\] (cubin|library) (\S+)\.(?:cubin|so)$")
 
@@ -79,12 +86,14 @@ def build(
     with locked(work / "lock"):
         write_atomically(work / "build.ninja", ninja_text(targets, manifest.root, toolchain, host).encode())
         failures, unfinished = _run_ninja(host.ninja, work, jobs, progress) if targets else ("", set())
-        built, problems = {}, []
+        built: dict[str, LibraryRecord] = {}
+        files: dict[str, bytes] = {}
+        problems: list[str] = []
         for target in targets:
             try:
                 if target.library in unfinished:
                     raise BuildError(f"{target.library}: not built, from {target.kernel} and {target.binding}")
-                built[target.library] = _publish(target, work, folder, toolchain, host)
+                built[target.library], files[target.library] = _judge(target, work, toolchain, host)
             except BuildError as error:
                 problems.append(str(error))
         kept = {} if not (folder / records.FILE).is_file() else records.read(folder)
@@ -93,6 +102,9 @@ def build(
         for name in (set(kept) - current) | failed:
             kept.pop(name, None)
             (folder / f"{name}.so").unlink(missing_ok=True)
+        # One after the other and then the record, so that a reader meets new files under old records for a moment only.
+        for name, data in files.items():
+            write_atomically(folder / f"{name}.so", data)
         records.write(folder, kept | built)
     if problems:
         raise BuildError("\n".join(([failures.strip()] if failures.strip() else []) + problems))
@@ -111,7 +123,7 @@ def _check_files(targets: Iterable[TargetRecord], root: Path) -> None:
 def _run_ninja(ninja: Path, work: Path, jobs: int | None, progress: Progress) -> tuple[str, set[str]]:
     """Run ninja to the end, whatever fails; returns the output of failed commands and the libraries left unfinished."""
     command = [str(ninja), "-C", str(work), "-k", "0", *(["-j", str(jobs)] if jobs else [])]
-    environment = {key: value for key, value in os.environ.items() if key not in ("NINJA_STATUS", "MAKEFLAGS")}
+    environment = {key: value for key, value in os.environ.items() if key not in IGNORED}
     environment |= {"LC_ALL": "C", "NINJA_STATUS": "[%f/%t] "}
     output = []
     with subprocess.Popen(
@@ -130,8 +142,8 @@ def _run_ninja(ninja: Path, work: Path, jobs: int | None, progress: Progress) ->
     return "".join(output), unfinished
 
 
-def _publish(target: TargetRecord, work: Path, folder: Path, toolchain: Toolchain, host: Host) -> LibraryRecord:
-    """Judge one library and move it into `folder`; BuildError says what is wrong with it."""
+def _judge(target: TargetRecord, work: Path, toolchain: Toolchain, host: Host) -> tuple[LibraryRecord, bytes]:
+    """Record and contents of one library that may be published; BuildError says what is wrong with it."""
     cubin, library = work / f"{target.library}.cubin", work / f"{target.library}.so"
     log = Path(f"{cubin}.log")
     text = log.read_text(encoding="utf-8", errors="replace")
@@ -143,8 +155,7 @@ def _publish(target: TargetRecord, work: Path, folder: Path, toolchain: Toolchai
             f"{target.library}: {target.kernel} defines no kernel {target.symbol}; it has {sorted(digests)}"
         )
     data = library.read_bytes()
-    write_atomically(folder / library.name, data)
-    return LibraryRecord(
+    record = LibraryRecord(
         records.digest(data),
         target.closure,
         target.flags,
@@ -153,3 +164,4 @@ def _publish(target: TargetRecord, work: Path, folder: Path, toolchain: Toolchai
         digests,
         dict(sorted(ptxas.resources(text).items())),
     )
+    return record, data

@@ -32,7 +32,7 @@ def find_host(environment: Mapping[str, str] | None = None) -> Host:
     cxx = _command("CXX", values, ()) if values.get("CXX", "").strip() else ()
     if len(cxx) > 1:
         raise BuildError(f"CXX={values['CXX']!r}: nvcc takes one program as its host compiler, without arguments")
-    return Host(cc, cxx[0] if cxx else None, _ninja(), _package("tvm_ffi", "apache-tvm-ffi"), _version())
+    return Host(cc, cxx[0] if cxx else None, _ninja(), _package("tvm_ffi", "apache-tvm-ffi"), tvm_ffi_version())
 
 
 def _command(variable: str, values: Mapping[str, str], defaults: tuple[str, ...]) -> tuple[str, ...]:
@@ -58,8 +58,12 @@ def _package(module: str, distribution: str) -> Path:
     return Path(spec.origin).resolve().parent
 
 
-def _version() -> str:
-    return importlib.metadata.version("apache-tvm-ffi")
+def tvm_ffi_version() -> str:
+    """Version of the installed tvm-ffi, which libraries are linked with. Raises BuildError when there is none."""
+    try:
+        return importlib.metadata.version("apache-tvm-ffi")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise BuildError(f"the Python package {error.name} is not installed; libraries are linked with it") from error
 
 
 def _ninja() -> Path:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from kernwright.runtime.build import BuildError, build
 from kernwright.runtime.loader.errors import LoadError
 from kernwright.runtime.loader.search import cache_entry, find
-from kernwright.runtime.locking import locked
+from kernwright.runtime.locking import locked, staging_folder
 from kernwright.runtime.manifest import Manifest, TargetRecord
-from kernwright.runtime.toolchain import ToolchainError
+from kernwright.runtime.paths import NoHomeError
+from kernwright.runtime.toolchain import ToolchainError, discover
 
 VARIABLE = "KERNWRIGHT_JIT"
 
@@ -35,21 +35,24 @@ def build_into_cache(target: TargetRecord, manifest: Manifest, why: str) -> Path
     advice = f"`kernwright build --arch {target.architecture.name} {target.symbol}` builds it ahead of time"
     if not allowed():
         raise LoadError(f"no library {target.library} and {VARIABLE}=0; {advice}. Looked at:\n  {why}")
-    entry = cache_entry(target)
+    try:
+        return _build_into_cache(target, manifest)
+    except (BuildError, ToolchainError, NoHomeError, OSError) as error:
+        raise LoadError(f"no library {target.library}, and it cannot be built now: {error}\n{advice}") from error
+
+
+def _build_into_cache(target: TargetRecord, manifest: Manifest) -> Path:
+    toolchain = discover()
+    entry = cache_entry(target, compiler=toolchain.version)
     entry.parent.mkdir(parents=True, exist_ok=True)
     with locked(entry.parent / f".{entry.name}.lock"):
         path, _ = find(target, manifest)
         if path is not None:
             return path
-        staging = Path(tempfile.mkdtemp(prefix=f".{entry.name}.", dir=entry.parent))
-        try:
-            build([target.symbol], [target.architecture.name], staging, manifest=manifest)
+        with staging_folder(entry) as staging:
+            build([target.symbol], [target.architecture.name], staging, manifest=manifest, toolchain=toolchain)
             shutil.rmtree(staging / ".work")
             staging.chmod(0o755)
             shutil.rmtree(entry, ignore_errors=True)
             staging.rename(entry)
-        except (BuildError, ToolchainError) as error:
-            raise LoadError(f"no library {target.library}, and it cannot be built now: {error}\n{advice}") from error
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
     return entry / f"{target.library}.so"

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from kernwright.runtime.loader import load
 from kernwright.runtime.ops import reference
-from kernwright.runtime.ops.direct import is_direct, launchable
+from kernwright.runtime.ops.direct import ALIGNMENT, is_direct, launchable, memory, overlap
 from kernwright.runtime.ops.programs import RMSNORM_SILU_GATE_FORWARD
 
 D = 128
+FLT_MAX = torch.finfo(torch.float32).max
 PROGRAMS = {getattr(torch, dtype): symbol for dtype, symbol in RMSNORM_SILU_GATE_FORWARD.items()}
 
 
@@ -28,8 +29,8 @@ def rmsnorm_silu_gate(x: Tensor, z: Tensor, weight: Tensor, eps: float = 1e-6, *
         x: BF16 [..., 128]; what is normalised, row by row.
         z: BF16, the shape of x; the gate.
         weight: BF16 or FP32 [128]; multiplies every row.
-        eps: added to the mean square, so in units of x squared; finite and not negative.
-        out: BF16, the shape of x, contiguous, no input itself nor overlapping one; receives y. Not with gradients.
+        eps: added to the mean square, so in units of x squared; finite in FP32 and not negative.
+        out: BF16, the shape of x, contiguous, aligned to 16 bytes, overlapping no input; receives y. Not with gradients.
 
     Returns:
         y, BF16, the shape of x, contiguous; or `out`.
@@ -43,7 +44,8 @@ def rmsnorm_silu_gate(x: Tensor, z: Tensor, weight: Tensor, eps: float = 1e-6, *
 
     On CUDA tensors a kernel runs on the current stream; the first call for a device loads it (and compiles it, when no
     library was built). On CPU tensors a plain torch reference runs, with the same contract. Inputs that are not
-    contiguous, or not aligned to 32 bytes, are copied first. No rows (`[0, 128]`) give no rows and launch nothing.
+    contiguous, or whose address is no multiple of 16 bytes, are copied first (`out` is refused then). No rows (`[0, 128]`)
+    give no rows and launch nothing.
 
     Gradients flow to x, z and weight; for now the backward pass is plain torch in FP32 on every device. Second
     derivatives are not supported. Works under `torch.compile(fullgraph=True)`, CUDA graphs and checkpointing.
@@ -56,22 +58,29 @@ def rmsnorm_silu_gate(x: Tensor, z: Tensor, weight: Tensor, eps: float = 1e-6, *
     subnormal values may be taken as zero. A NaN or infinity never leaves its row, except into the gradient of weight.
     """
     if not torch.compiler.is_compiling():
-        if is_direct(x, z, weight):
+        if is_direct(x, z, weight, out):
             return _direct(x, z, weight, eps, out)
         _check_views(x, z, weight, out)
     _check(x, z, weight, eps, out)
     if out is None:
         return torch.ops.kernwright.rmsnorm_silu_gate.default(x, z, weight, eps)
-    if torch.is_grad_enabled() and (x.requires_grad or z.requires_grad or weight.requires_grad):
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, z, weight, out)):
         raise RuntimeError("rmsnorm_silu_gate: out= has no gradient; call it under torch.no_grad() or without out=")
-    LOW_LEVEL[weight.dtype](x.contiguous(), z.contiguous(), weight.contiguous(), out, eps)
+    LOW_LEVEL[weight.dtype](x, z, weight, out, eps)
     return out
 
 
 def _direct(x: Tensor, z: Tensor, weight: Tensor, eps: float, out: Tensor | None) -> Tensor:
     """Launch past the dispatcher. The binding checks the rest of the contract faster than Python could."""
     symbol = PROGRAMS.get(weight.dtype)
-    if symbol is None or out is not None or z.shape != x.shape or x.is_neg() or z.is_neg() or weight.is_neg():
+    if (
+        symbol is None
+        or z.shape != x.shape
+        or x.is_neg()
+        or z.is_neg()
+        or weight.is_neg()
+        or (out is not None and (out.shape != x.shape or out.is_neg()))
+    ):
         _check_views(x, z, weight, out)
         _check(x, z, weight, eps, out)
     readable = launchable(x)
@@ -81,6 +90,8 @@ def _direct(x: Tensor, z: Tensor, weight: Tensor, eps: float, out: Tensor | None
     except (TypeError, ValueError):
         _check(x, z, weight, eps, out)  # the same refusal, in the words that every device uses
         raise
+    if out is not None:
+        increment_version(out)  # so that autograd sees when a tensor that it saved was overwritten
     return y
 
 
@@ -97,8 +108,8 @@ def _check(x: Tensor, z: Tensor, weight: Tensor, eps: float, out: Tensor | None)
         raise ValueError(f"rmsnorm_silu_gate: weight: expected shape [{D}], got {list(weight.shape)}")
     if isinstance(eps, bool) or not isinstance(eps, (int, float)):
         raise TypeError(f"rmsnorm_silu_gate: eps: expected a float, got {type(eps).__name__}")
-    if not (eps >= 0.0 and eps < math.inf):
-        raise ValueError(f"rmsnorm_silu_gate: eps: expected a finite number >= 0, got {eps}")
+    if not 0.0 <= eps <= FLT_MAX:
+        raise ValueError(f"rmsnorm_silu_gate: eps: expected a finite FP32 number >= 0, got {eps}")
     if out is None:
         return
     _tensor("out", out, (torch.bfloat16,), x.device)
@@ -110,6 +121,20 @@ def _check(x: Tensor, z: Tensor, weight: Tensor, eps: float, out: Tensor | None)
     if out is x or out is z:
         raise ValueError(
             f"rmsnorm_silu_gate: out: expected memory of its own, got the tensor {'x' if out is x else 'z'}"
+        )
+    if not torch.compiler.is_compiling():
+        _check_memory(x, z, weight, out)
+
+
+def _check_memory(x: Tensor, z: Tensor, weight: Tensor, out: Tensor) -> None:
+    """What a kernel needs of the memory that it writes; nothing is known of tensors that a compiler traces."""
+    for name, tensor in (("x", x), ("z", z), ("weight", weight)):
+        if overlap(out, tensor):
+            raise ValueError(f"rmsnorm_silu_gate: out: expected memory of its own, got memory that overlaps {name}")
+    written = memory(out)
+    if written is not None and written.start % ALIGNMENT:
+        raise ValueError(
+            f"rmsnorm_silu_gate: out: expected data aligned to {ALIGNMENT} bytes, got address {written.start:#x}"
         )
 
 
@@ -138,8 +163,9 @@ def _check_views(x: Tensor, z: Tensor, weight: Tensor, out: Tensor | None) -> No
 
 
 def _launch(symbol: str, x: Tensor, z: Tensor, weight: Tensor, y: Tensor, eps: float) -> None:
-    """Launch a forward program on x's device; x, z, weight and y contiguous."""
-    load(symbol, x.get_device()).run(x, z, weight, y, eps)
+    """Launch a forward program on x's device. y is written in place: contiguous, aligned, overlapping no input."""
+    load(symbol, x.get_device()).run(launchable(x), launchable(z), launchable(weight), y, eps)
+    increment_version(y)  # torch does so for its own operators only
 
 
 def _reference_into(x: Tensor, z: Tensor, weight: Tensor, y: Tensor, eps: float) -> None:
@@ -151,9 +177,8 @@ def _fake_into(x: Tensor, z: Tensor, weight: Tensor, y: Tensor, eps: float) -> N
 
 
 def _forward_cuda(x: Tensor, z: Tensor, weight: Tensor, eps: float) -> Tensor:
-    x = launchable(x)
-    y = torch.empty_like(x)
-    _launch(PROGRAMS[weight.dtype], x, launchable(z), launchable(weight), y, eps)
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    _launch(PROGRAMS[weight.dtype], x, z, weight, y, eps)
     return y
 
 

@@ -71,8 +71,13 @@ def discover(environment: Mapping[str, str] | None = None) -> Toolchain:
     values = os.environ if environment is None else environment
     if (home := _from_variable("KERNWRIGHT_CUDA_HOME", values)) is not None:
         return _toolchain(home, "KERNWRIGHT_CUDA_HOME")
-    own = folder(values)
-    if is_complete(own):
+    own: Path | None = None
+    try:
+        own = folder(values)
+    except ToolchainError:
+        if values.get(FOLDER_VARIABLE, "").strip():
+            raise  # else there is no home directory, and so no such folder
+    if own is not None and is_complete(own):
         return _toolchain(own / HOME_IN_WHEELS, "the pinned compiler's folder")
     if values.get(FOLDER_VARIABLE, "").strip():
         raise ToolchainError(
@@ -86,9 +91,11 @@ def discover(environment: Mapping[str, str] | None = None) -> Toolchain:
         return _toolchain(home_of(Path(nvcc)), "PATH")
     if (SYSTEM / "bin" / "nvcc").is_file():
         return _toolchain(SYSTEM, str(SYSTEM))
+    looked = ", ".join([*VARIABLES, *([str(own)] if own else [])])
+    where = own or f"the folder that {FOLDER_VARIABLE} names"
     raise ToolchainError(
-        f"no CUDA compiler: looked at {', '.join(VARIABLES)}, {own}, PATH and {SYSTEM}; "
-        f"`kernwright toolchain install` fetches CUDA {CUDA} into {own}"
+        f"no CUDA compiler: looked at {looked}, PATH and {SYSTEM}; "
+        f"`kernwright toolchain install` fetches CUDA {CUDA} into {where}"
     )
 
 

@@ -10,28 +10,32 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernwright.runtime.locking import locked
-from kernwright.runtime.paths import user_cache
+from kernwright.runtime.locking import locked, staging_folder
+from kernwright.runtime.paths import NoHomeError, user_cache
 from kernwright.runtime.toolchain.errors import ToolchainError
 from kernwright.runtime.toolchain.pins import CUDA, HOME_IN_WHEELS, REQUIREMENTS
 
 VARIABLE = "KERNWRIGHT_TOOLCHAIN"
 RECEIPT = "kernwright-pins.txt"
+ELSEWHERE = ("PIP_USER", "PIP_PREFIX", "PIP_ROOT", "PIP_TARGET")
+"""Settings of pip that contradict a folder of its own."""
 
 
 def folder(environment: Mapping[str, str] | None = None) -> Path:
     """Where the pinned compiler lives: KERNWRIGHT_TOOLCHAIN, or `~/.cache/kernwright/toolchain/13.4.3`.
 
-    Raises ToolchainError when the variable holds a path that is not absolute.
+    Raises ToolchainError when the variable holds a path that is not absolute, and when it is unset without a home.
     """
     values = os.environ if environment is None else environment
     text = values.get(VARIABLE, "").strip()
     if not text:
-        return user_cache(values) / "toolchain" / CUDA
+        try:
+            return user_cache(values) / "toolchain" / CUDA
+        except NoHomeError as error:
+            raise ToolchainError(f"{error}; set one of them, or {VARIABLE}") from error
     path = Path(text).expanduser()
     if not path.is_absolute():
         raise ToolchainError(f"{VARIABLE}={text!r} is not an absolute path; it names the folder of the pinned compiler")
@@ -39,7 +43,17 @@ def folder(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def is_complete(target: Path) -> bool:
-    """True when `target` holds exactly the pinned wheels: its receipt, or the wheels' own records, name them all."""
+    """True when `target` holds exactly the pinned wheels: its receipt, or the wheels' own records, name them all.
+
+    A folder that this user may not look into holds nothing for it.
+    """
+    try:
+        return _is_complete(target)
+    except PermissionError:
+        return False
+
+
+def _is_complete(target: Path) -> bool:
     if not (target / HOME_IN_WHEELS / "bin" / "nvcc").is_file():
         return False
     receipt = target / RECEIPT
@@ -67,8 +81,7 @@ def install(target: Path | None = None) -> bool:
     with locked(destination.parent / f".{destination.name}.lock"):
         if is_complete(destination):
             return False
-        staging = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
-        try:
+        with staging_folder(destination) as staging:
             _pip(staging)
             (staging / RECEIPT).write_text("\n".join(REQUIREMENTS) + "\n", encoding="utf-8")
             if not is_complete(staging):
@@ -77,8 +90,6 @@ def install(target: Path | None = None) -> bool:
             if destination.exists():
                 shutil.rmtree(destination)
             staging.rename(destination)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
     return True
 
 
@@ -88,7 +99,8 @@ def _is_ours(destination: Path) -> bool:
 
 def _pip(staging: Path) -> None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    command += ["--no-deps", "--target", str(staging), *REQUIREMENTS]
-    result = subprocess.run(command, capture_output=True, text=True)
+    command += ["--no-deps", "--no-user", "--target", str(staging), *REQUIREMENTS]
+    environment = {key: value for key, value in os.environ.items() if key not in ELSEWHERE}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
     if result.returncode != 0:
         raise ToolchainError(f"pip could not fetch the compiler:\n{(result.stderr or result.stdout).strip()}")

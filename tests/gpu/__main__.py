@@ -1,6 +1,7 @@
 """`python -m tests.gpu [--out FILE] [--only NAME]`: run every check on the current CUDA device and print what each found.
 
-Exit code 0 when all hold, 1 when one fails, 2 without a CUDA device. `--out` writes the results as JSON for `kernwright evidence`.
+Exit code 0 when all hold, 1 when one fails, 2 without a CUDA device. `--out` writes the results, passes and failures, as JSON for
+`kernwright evidence --record`.
 """
 
 from __future__ import annotations
@@ -8,8 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
-import traceback
 from datetime import date
 from pathlib import Path
 
@@ -32,7 +31,7 @@ def main() -> int:
     from kernwright.runtime.loader.load import default_manifest, locate
     from kernwright.runtime.loader.search import architecture_of
     from tests.gpu import rmsnorm_silu_gate  # noqa: F401  (registers its checks)
-    from tests.gpu.registry import CHECKS
+    from tests.gpu.registry import CHECKS, Results, run_checks
 
     device, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
     arch = architecture_of(capability, default_manifest(), device).name
@@ -41,41 +40,26 @@ def main() -> int:
     for program in {program for item in CHECKS for program in item.programs}:
         library = locate(program, capability)
         machine_code[program] = records.read(library.parent)[library.stem].text_sha256[program]
-    results: list[dict[str, str]] = []
-    failed = 0
-    for item in CHECKS:
-        if options.only and options.only not in item.name:
-            continue
-        start = time.perf_counter()
-        try:
-            found = item.function()
-            torch.cuda.synchronize()
-        except Exception:
-            failed += 1
-            print(f"FAILED {item.name}\n{traceback.format_exc()}", flush=True)
-            continue
-        print(f"ok     {item.name}: {found} ({time.perf_counter() - start:.1f} s)", flush=True)
-        results += [
-            {
-                "program": program,
-                "arch": arch,
-                "check": item.name,
-                "device": device,
-                "date": f"{date.today()}",
-                "text_sha256": machine_code[program],
-                "result": found,
-            }
-            for program in item.programs
-        ]
+    common = {"arch": arch, "device": device, "date": f"{date.today()}"}
+
+    def save(results: Results) -> None:
+        if options.out:
+            options.out.write_text(json.dumps(results, indent=1) + "\n")
+
+    chosen = [item for item in CHECKS if not options.only or options.only in item.name]
+    results = run_checks(chosen, machine_code, common, save, torch.cuda.synchronize)
     if options.targets:
         from tests.gpu.targets import run_targets
 
-        found_targets = run_targets(options.targets, arch, device)
-        print(*(f"ok     {r['program']} {r['check']}: {r['result']}" for r in found_targets), sep="\n")
-        results += found_targets
-    if options.out:
-        options.out.write_text(json.dumps(results, indent=1) + "\n")
-    print(f"{len({r['check'] for r in results})} passed, {failed} failed")
+        found = run_targets(options.targets, common)
+        for r in found:
+            print(
+                f"{'FAILED' if r['result'].startswith('FAILED') else 'ok    '} {r['program']} {r['check']}: {r['result']}"
+            )
+        results += found
+        save(results)
+    failed = {(r["check"]) for r in results if r["result"].startswith("FAILED")}
+    print(f"{len({r['check'] for r in results} - failed)} passed, {len(failed)} failed")
     return 1 if failed else 0
 
 

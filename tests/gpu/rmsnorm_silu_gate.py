@@ -260,6 +260,20 @@ def refusals_name_the_argument() -> str:
             assert f"{name}:" in str(error), str(error)
         else:
             raise AssertionError(f"a wrong {name} was accepted")
+    both = torch.zeros(7 * D, device="cuda", dtype=torch.bfloat16)
+    for out in (x, both[1 : 1 + 4 * D].view(4, D), both[3 * D :].view(4, D), z.view(2, 2, D)):
+        try:
+            norm(both[: 4 * D].view(4, D), z, w, out=out) if out is not x else norm(x, z, w, out=out)
+        except ValueError as error:
+            assert "out:" in str(error), str(error)
+        else:
+            raise AssertionError("an out= that a kernel cannot write was accepted")
     strided = torch.randn(64, 2, D, device="cuda").bfloat16()[:, 1]
-    assert same_bits(norm(strided, strided, w), norm(strided.contiguous(), strided.contiguous(), w))
-    return f"{len(cases)} wrong calls refused by name; strided inputs are copied"
+    shifted = torch.randn(64 * D + 1, device="cuda").bfloat16()[1:].view(64, D)
+    low_level = getattr(torch.ops.kernwright, BOTH[0])
+    for tensor in (strided, shifted):
+        expected = norm(tensor.clone(memory_format=torch.contiguous_format), tensor.contiguous().clone(), w)
+        y = torch.empty_like(expected)
+        low_level(tensor, tensor, w, y, 1e-6)
+        assert y._version == 1 and same_bits(y, expected) and same_bits(norm(tensor, tensor, w), expected)
+    return f"{len(cases) + 4} wrong calls refused by name; strided and unaligned inputs are copied"

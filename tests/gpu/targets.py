@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import json
 import subprocess
-from datetime import date
 from pathlib import Path
 
+from kernwright.runtime.evidence import sources_digest
+
+from .registry import failure
+
+ROOT = Path(__file__).resolve().parents[2]
 SOURCES = {"check_mma_tile": "docs/targets/mma_tile.sm_90a.cu", "check_gdn_scan": "docs/targets/gdn_scan.sm_90a.cu"}
 
 
-def run_targets(folder: Path, arch: str, device: str) -> list[dict[str, str]]:
-    """Run every check program in `folder`; raises where one fails. One record a program and kind of statement."""
+def run_targets(folder: Path, common: dict[str, str]) -> list[dict[str, str]]:
+    """Run every check program in `folder`. One result a program and kind of statement, or one that says how it failed."""
     records: list[dict[str, str]] = []
     for name, source in SOURCES.items():
-        done = subprocess.run([folder / name], capture_output=True, text=True, timeout=300)
-        lines = [
-            json.loads(line.removeprefix("RESULT ")) for line in done.stdout.splitlines() if line.startswith("RESULT ")
-        ]
-        if done.returncode:
-            raise RuntimeError(f"{name} failed: {done.stdout[-2000:]}{done.stderr[-500:]}")
-        (folder / f"{name}.results").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        digest = next(line["sources"] for line in lines if "sources" in line)
-        common = {"program": source, "arch": arch, "device": device, "date": f"{date.today()}", "text_sha256": digest}
-        records += [common | {"check": check, "result": result} for check, result in _statements(lines)]
+        digest = sources_digest(ROOT, source)
+        try:
+            done = subprocess.run([folder / name], capture_output=True, text=True, timeout=300)
+            output = done.stdout.splitlines()
+            lines = [json.loads(line.removeprefix("RESULT ")) for line in output if line.startswith("RESULT ")]
+            (folder / f"{name}.results").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            digest = next((line["sources"] for line in lines if "sources" in line), digest)
+            if done.returncode:
+                raise RuntimeError(
+                    f"exit code {done.returncode}: {' '.join((done.stdout[-200:] + done.stderr[-200:]).split())}"
+                )
+            statements = _statements(lines)
+        except Exception as error:
+            statements = [(name, failure(error))]
+        if digest is None:
+            raise RuntimeError(f"{name} names no sources, and {source} or a header of it is missing")
+        same = common | {"program": source, "text_sha256": digest}
+        records += [same | {"check": check, "result": result} for check, result in statements]
     return records
 
 

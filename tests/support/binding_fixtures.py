@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.host import HostProcess, build_binding, build_driver, matrix
+from support.host import TRAPS, HostProcess, build_binding, build_driver, matrix
 from support.sample_program import sample_program
 
 X, Z, WEIGHT, Y = 0x7F0000000000, 0x7F1000000000, 0x7F2000000000, 0x7F3000000000
@@ -33,9 +33,9 @@ def host(library: Path, driver: Path) -> Iterator[HostProcess]:
 
 
 @pytest.fixture(scope="module")
-def refusing(library: Path, driver: Path) -> Iterator[HostProcess]:
-    """One process for all refusals: none of them may reach the driver."""
-    process = HostProcess(library, driver)
+def refusing(driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
+    """One process for all refusals: none of them may reach the driver, or rely on what C leaves undefined."""
+    process = HostProcess(build_binding(sample_program(), tmp_path_factory.mktemp("trapping"), TRAPS), driver)
     yield process
     assert process.record() == []
     process.close()

@@ -36,8 +36,14 @@ def build_driver(folder: Path) -> Path:
     return path
 
 
-def build_binding(program: LoweredProgram, folder: Path, arch: str = "sm_90a", major: int = 9, minor: int = 0) -> Path:
-    """The binding of `program` as a library, warnings being errors, around a few bytes instead of machine code."""
+TRAPS = ("-fsanitize=signed-integer-overflow,shift,bounds", "-fsanitize-undefined-trap-on-error")
+
+
+def build_binding(program: LoweredProgram, folder: Path, flags: tuple[str, ...] = ()) -> Path:
+    """The binding of `program` as a library, warnings being errors, around a few bytes instead of machine code.
+
+    With `flags=TRAPS` the process dies where C leaves the behaviour undefined.
+    """
     text = folder / "generated" / program.family / f"{program.name}_binding.c"
     text.parent.mkdir(parents=True, exist_ok=True)
     text.write_text(print_binding(program), encoding="utf-8")
@@ -45,10 +51,19 @@ def build_binding(program: LoweredProgram, folder: Path, arch: str = "sm_90a", m
     header.parent.mkdir(parents=True, exist_ok=True)
     header.write_text(print_binding_header(), encoding="utf-8")
     (folder / "fake.cubin").write_bytes(CUBIN)
-    path = folder / f"{program.symbol}.{arch}.so"
+    path = folder / f"{program.symbol}.sm_90a.so"
     tvm = tvm_folder()
-    command = ["gcc", *C_FLAGS, "-Wshadow", "-Werror", f"-I{tvm / 'include'}", "-isystem", str(discover().include)]
-    command += ['-DKW_CUBIN="fake.cubin"', f'-DKW_ARCHITECTURE="{arch}"', f"-DKW_MAJOR={major}", f"-DKW_MINOR={minor}"]
+    command = [
+        "gcc",
+        *C_FLAGS,
+        *flags,
+        "-Wshadow",
+        "-Werror",
+        f"-I{tvm / 'include'}",
+        "-isystem",
+        str(discover().include),
+    ]
+    command += ['-DKW_CUBIN="fake.cubin"', '-DKW_ARCHITECTURE="sm_90a"', "-DKW_MAJOR=9", "-DKW_MINOR=0"]
     command += ["-o", str(path), str(text), f"-L{tvm / 'lib'}", "-ltvm_ffi", "-ldl"]
     subprocess.run(command, check=True, cwd=folder)
     return path

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import sys
 import threading
 from typing import Any
@@ -160,6 +161,18 @@ class Worker:
 
     def get_context(self) -> int:
         return int(self.driver.fake_get_context())
+
+    def references(self) -> int:
+        """How many times the driver is held open; lets go of every hold, so this is a test's last command."""
+        system = ctypes.CDLL(None)
+        system.dlopen.restype, system.dlopen.argtypes = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_int)
+        system.dlclose.argtypes = (ctypes.c_void_p,)
+        count = 0
+        while handle := system.dlopen(b"libcuda.so.1", os.RTLD_NOW | os.RTLD_NOLOAD):
+            system.dlclose(handle)
+            system.dlclose(handle)
+            count += 1
+        return count
 
     def set_stream(self, device: int, stream: int) -> None:
         self.tvm.TVMFFIEnvSetStream(2, device, ctypes.c_void_p(stream), None)

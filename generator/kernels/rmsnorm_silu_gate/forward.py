@@ -13,7 +13,8 @@ ROWS_PER_BLOCK = 8
 def forward(k: Kernel, weight: DType) -> None:
     """y = x * rsqrt(mean(x^2) + eps) * w * silu(z), row by row, with silu(z) = z / (1 + exp(-z)).
 
-    x, z and y are BF16 [rows, 128], w is [128]. Everything between the loads and the store is FP32; y is rounded once.
+    x, z and y are BF16 [rows, 128], w is [128] in the type of the program's name. Everything between the loads and the store is
+    FP32; y is rounded once.
     """
     rows = k.scalar("rows", i64, high=MAXIMUM_GRID * ROWS_PER_BLOCK)
     columns = k.constant("columns", 128, "one head")

@@ -1,0 +1,65 @@
+"""No index or size of a lowered body may leave its type: C++ would overflow (int) or wrap (unsigned) silently.
+
+Facts grow on the way down, as in simplification: loop indices and the ranges of `Let` values. What the ranges do not prove to stay is
+refused with the author's line, never widened behind the author's back: a description says i64 where it means it. Arithmetic on the
+elements of integer tiles is data, not an index: nothing bounds it but the author, and it is left alone.
+"""
+
+from __future__ import annotations
+
+from kernwright.generator.errors import TensorFault
+from kernwright.generator.ir.expr import Element, Expr, children
+from kernwright.generator.ir.source import UNKNOWN, Source
+from kernwright.generator.ir.statement import Assign, Declare, Execute, If, Let, Pointer, Repeat, Statement
+from kernwright.generator.passes.ranges import Range, range_of, width_proof
+
+
+def check_widths(statements: tuple[Statement, ...], facts: dict[str, Range] | None = None) -> None:
+    """Raise TensorFault KW0206 for the first integer expression that can leave its type."""
+    known = dict(facts or {})
+    for statement in statements:
+        match statement:
+            case Let(var, value):
+                _check(value, known, statement.source)
+                if var.dtype.is_integer:
+                    known[var.name] = range_of(value, known)
+            case Declare(value=value) | Assign(value=value):
+                _check(value, known, statement.source)
+            case Repeat(index, count, body):
+                _check(count, known, statement.source)
+                check_widths(body, known | {index.name: Range(0, max(0, range_of(count, known).high - 1))})
+            case If(condition, then, otherwise):
+                _check(condition, known, statement.source)
+                check_widths(then, known)
+                check_widths(otherwise, known)
+            case Execute(operands=operands):
+                for operand in operands:
+                    if isinstance(operand, Pointer):
+                        _check(operand.offset, known, statement.source)
+            case _:
+                pass
+
+
+def _check(expr: Expr, facts: dict[str, Range], source: Source) -> None:
+    """Check the largest integer parts of an expression; floats around them cannot overflow silently."""
+    if not expr.dtype.is_integer:
+        for child in children(expr):
+            _check(child, facts, source)
+        return
+    if _is_data(expr):
+        return
+    proof = width_proof(expr, facts)
+    if proof.leaving is not None:
+        at = next((s for s in (proof.leaving.source, expr.source, source) if s != UNKNOWN), UNKNOWN)
+        raise TensorFault(
+            "KW0206",
+            "integer arithmetic can leave its type",
+            at,
+            detail=str(proof),
+            fix="Lower the `high` of the scalars in it, or convert one operand first: value.to(i64).",
+        )
+
+
+def _is_data(expr: Expr) -> bool:
+    """Whether a value comes from tile elements or from floats, of which no range is known."""
+    return isinstance(expr, Element) or expr.dtype.is_float or any(_is_data(child) for child in children(expr))

@@ -1,0 +1,121 @@
+"""Warps, threads and registers of the roles, and the named barriers that some of them need."""
+
+from __future__ import annotations
+
+from kernwright.generator.arch import Architecture, Machine
+from kernwright.generator.errors import LimitFault, PipelineFault
+from kernwright.generator.ir import description as ir
+from kernwright.generator.ir.description import Description
+from kernwright.generator.ir.layout import WARP, WARPGROUP, WARPS_PER_GROUP
+from kernwright.generator.passes.derive.checks import nested
+from kernwright.generator.passes.derive.facts import NamedBarrier, RoleFacts
+
+LEAST_REGISTERS = 24  # of a thread, for setmaxnreg and for a launch that moves registers
+REGISTER_STEP = 8  # setmaxnreg moves whole multiples of it
+NAMED_BARRIERS = 15  # of a block, numbers 1 .. 15; number 0 is __syncthreads
+
+
+def warps_of(role: ir.Role) -> int:
+    """Warps of one copy of a role; a role inside another one's warpgroup is one warp."""
+    return WARPS_PER_GROUP * role.warpgroups or 1
+
+
+def check_threads(description: Description, threads: int, arch: Architecture) -> None:
+    """Blocks and threads that an SM is to hold at once; the compiler drops a minimum that is too large without an error."""
+    blocks = description.blocks_per_sm or 1
+    if blocks <= arch.blocks_per_sm and blocks * threads <= arch.threads_per_sm:
+        return
+    raise LimitFault(
+        "KW0502",
+        f"{blocks} blocks of {threads} threads do not fit an SM",
+        description.source,
+        where=f"on {arch.name}",
+        detail=f"{blocks} x {threads} = {blocks * threads} threads; an SM holds {arch.threads_per_sm} threads "
+        f"and {arch.blocks_per_sm} blocks.",
+        fix=f"Use k.occupancy({max(1, min(arch.blocks_per_sm, arch.threads_per_sm // threads))}) or less.",
+    )
+
+
+def role_facts(description: Description, arch: Architecture) -> tuple[RoleFacts, ...]:
+    """Warps, budgets and named barriers, in the author's order."""
+    if not sum(role.all_warpgroups for role in description.roles):
+        return ()
+    launch = _launch_registers(description, arch)
+    if arch.machine is Machine.WGMMA:
+        _check_budgets(description, launch)
+    facts: list[RoleFacts] = []
+    warp, barrier = 0, 1
+    first_of: dict[str, int] = {}
+    for role in description.roles:
+        named = _named_barrier(description, role, barrier)
+        barrier += named.copies if named else 0
+        if role.shares is not None:
+            first = first_of[role.shares] + role.warp
+            facts.append(RoleFacts(role, first, 1, launch, "as its warpgroup", named))
+            continue
+        first_of[role.name] = warp
+        warps = WARPS_PER_GROUP * role.all_warpgroups
+        facts.append(RoleFacts(role, warp, warps, launch, _change(role, launch, arch), named))
+        warp += warps
+    if barrier - 1 > NAMED_BARRIERS:
+        raise LimitFault(
+            "KW0504",
+            f"{description.symbol!r} needs {barrier - 1} named barriers",
+            description.source,
+            detail=f"a block has {NAMED_BARRIERS} beside that of __syncthreads; they are needed by "
+            + ", ".join(f"{f.role.name} ({f.barrier.copies})" for f in facts if f.barrier)
+            + ".",
+            fix="Use fewer copies of a role, or fewer roles that hand buffers over.",
+        )
+    return tuple(facts)
+
+
+def _launch_registers(description: Description, arch: Architecture) -> int:
+    """A launch gives every thread the same registers; what an SM may hold (check_threads) leaves at least LEAST_REGISTERS."""
+    threads = WARPGROUP * sum(role.all_warpgroups for role in description.roles)
+    share = arch.registers_per_sm // (threads * (description.blocks_per_sm or 1))
+    return min(arch.registers_per_thread + 1, share) // REGISTER_STEP * REGISTER_STEP
+
+
+def _check_budgets(description: Description, launch: int) -> None:
+    groups = sum(role.all_warpgroups for role in description.roles)
+    blocks = description.blocks_per_sm or 1
+    budgets = [(role.registers or launch, role.all_warpgroups) for role in description.roles]
+    spent = sum(budget * count for budget, count in budgets)
+    if spent > launch * groups:
+        raise PipelineFault(
+            "KW0404",
+            f"register budgets of {description.symbol!r} do not fit",
+            description.source,
+            detail=" + ".join(f"{count} x {budget}" for budget, count in budgets if count)
+            + f" = {spent} registers a lane; with {blocks} block{'s' if blocks > 1 else ''} an SM "
+            + f"there are {groups} x {launch} = {groups * launch}.",
+            fix=f"Lower a budget; idle warps can go down to {LEAST_REGISTERS}.",
+        )
+
+
+def _change(role: ir.Role, launch: int, arch: Architecture) -> str:
+    budget = role.registers or launch
+    if arch.machine is Machine.TCGEN05:
+        return "unchanged: accumulators are in tensor memory"
+    if budget == launch:
+        return "unchanged"
+    return f"setmaxnreg.{'inc' if budget > launch else 'dec'} to {budget}"
+
+
+def _named_barrier(description: Description, role: ir.Role, first: int) -> NamedBarrier | None:
+    """Several warps that write a standing buffer meet at a barrier before it is read; one warp needs __syncwarp alone."""
+    if warps_of(role) == 1:
+        return None
+    body = next(body for body in description.role_bodies if body.role == role.name)
+    written = [
+        operation.target.name
+        for operation, around in nested(body.body)
+        if isinstance(operation, ir.WriteShared)
+        and operation.target.pipeline is None
+        and not any(isinstance(block, ir.OneThread) for block in around)
+    ]
+    if not written:
+        return None
+    reason = f"all warps of a copy have written {' and '.join(dict.fromkeys(written))}, before it is read"
+    return NamedBarrier(first, role.replicas, WARP * warps_of(role), reason)
