@@ -47,8 +47,8 @@ assignment (`x_row = k.load(...)`). Where there is no plain assignment, give the
         "KW0104",
         "reason cannot stand in the text",
         """\
-The reason of a constant or of a required condition becomes a comment or a string of the CUDA text: one line, without double quotes and
-backslashes (a backslash at the end of a comment would swallow the next line).""",
+The reason of a constant or of a required condition becomes a comment or a string of the CUDA text: one line, without double
+quotes and backslashes (a backslash at the end of a comment would swallow the next line).""",
     ),
     # tensors, scalars and types
     CatalogueEntry(
@@ -284,7 +284,7 @@ A program without a store has no effect; the last store is probably missing.""",
         "KW0606",
         "value is never used",
         """\
-A named value becomes a variable of the text; one that nothing reads would only be a compiler warning there. Use it or remove it.""",
+A named value becomes a variable of the text; one that nothing reads would be a compiler warning there. Use it or remove it.""",
     ),
     CatalogueEntry(
         "KW0607",
@@ -296,8 +296,8 @@ The second store of the same rows overwrites the first one; one of them is a mis
         "KW0608",
         "file of descriptions cannot be imported",
         """\
-Every module under generator/kernels is imported. One that raises an exception on the way has no programs; the message quotes it with the
-line of the file.""",
+Every module under generator/kernels is imported. One that raises an exception on the way has no programs; the message quotes
+it with the line of the file.""",
     ),
     CatalogueEntry(
         "KW0609",
@@ -322,7 +322,8 @@ Shapes, grids and strides are exact integers: only sums, products, floor, ceilin
         "KW0703",
         "required condition does not hold",
         """\
-k.require states a condition over named constants; it is checked when the program is described and stands as a static_assert in the text.""",
+k.require states a condition over named constants; it is checked when the program is described and stands as a static_assert in
+the text.""",
     ),
 )
 

@@ -45,7 +45,7 @@ rmsnorm_silu_gate_forward(const __nv_bfloat16* __restrict__ x, const __nv_bfloat
   for (int i = 0; i < kVector; ++i) {
     square_sum = __fmaf_rn(x_row[i], x_row[i], square_sum);
   }
-  const float mean_square = sum_over_lanes(square_sum, kLanesPerRow) * kInverseColumns;
+  const float mean_square = sum_over_lanes<kLanesPerRow>(square_sum) * kInverseColumns;
   const float scale = rsqrt_approx(mean_square + eps);
 
   float y_row[kVector];

@@ -41,7 +41,9 @@ class Effects:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One entry. `spelling` is what a call prints (`name<{}>` takes its first operand as a template argument); `cuda` its wrapper in a shared header, empty for an intrinsic of CUDA."""
+    """One entry. `spelling` is what a call prints (`name<{}>` takes its first operand in angle brackets); `cuda` its wrapper in
+    a shared header, empty for an intrinsic of CUDA.
+    """
 
     name: str
     spelling: str

@@ -1,8 +1,8 @@
 """No index or size of a lowered body may leave its type: C++ would overflow (int) or wrap (unsigned) silently.
 
-Facts grow on the way down, as in simplification: loop indices and the ranges of `Let` values. What the ranges do not prove to stay is
-refused with the author's line, never widened behind the author's back: a description says i64 where it means it. Arithmetic on the
-elements of integer tiles is data, not an index: nothing bounds it but the author, and it is left alone.
+Facts grow on the way down, as in simplification: loop indices and the ranges of `Let` values. What the ranges do not prove to stay
+is refused with the author's line, never widened behind the author's back: a description says i64 where it means it. Arithmetic on
+the elements of integer tiles is data, not an index: nothing bounds it but the author, and it is left alone.
 """
 
 from __future__ import annotations
