@@ -34,7 +34,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p kernwright
-	$(BIN)/interrogate --quiet --fail-under 80 generator runtime kernwright/__init__.py kernwright/cli.py
+	$(BIN)/interrogate --quiet --fail-under 80 -i -m -p -s -n generator runtime kernwright/__init__.py kernwright/cli.py
 	$(BIN)/regenerate-kernels --check
 
 format: $(VENV)/.test

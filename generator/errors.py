@@ -61,8 +61,7 @@ converted explicitly, so that every rounding is visible in the description.""",
     CatalogueEntry(
         "KW0202",
         "unknown tensor or scalar",
-        """\
-A tensor, scalar or tile must belong to the program that uses it: handles of another program or trace are refused.""",
+        "A tensor, scalar or tile must belong to the program that uses it: handles of another program or trace are refused.",
     ),
     CatalogueEntry(
         "KW0203",
@@ -108,8 +107,7 @@ An alignment is a power of two in bytes, at least the size of one element. The b
     CatalogueEntry(
         "KW0301",
         "layout does not cover the tile",
-        """\
-A distributed layout maps (thread, register) to (row, column) and must reach every element of the tile exactly once.""",
+        "A distributed layout maps (thread, register) to (row, column) and must reach every element of the tile exactly once.",
     ),
     CatalogueEntry(
         "KW0302",
@@ -128,8 +126,7 @@ multiple of it; a TMA box is at most 256 elements a dimension.""",
     CatalogueEntry(
         "KW0304",
         "layouts differ",
-        """\
-Elementwise operations need operands in the same distributed layout. Convert one of them, or load both with one layout.""",
+        "Elementwise operations need operands in the same distributed layout. Convert one of them, or load both with one layout.",
     ),
     CatalogueEntry(
         "KW0305",
@@ -141,8 +138,7 @@ no text is written. Drop the architecture from the program's list, or leave the 
     CatalogueEntry(
         "KW0306",
         "instruction does not exist on this architecture",
-        """\
-wgmma exists on sm_90a alone; tcgen05 and TMEM on sm_100a and later. Drop the architecture or choose another operation.""",
+        "wgmma exists on sm_90a alone; tcgen05 and TMEM on sm_100a and later. Drop the architecture or choose another operation.",
     ),
     CatalogueEntry(
         "KW0307",
@@ -169,8 +165,7 @@ tiles, and a tile that is never copied would make them wait for ever.""",
     CatalogueEntry(
         "KW0403",
         "operation outside a role",
-        """\
-A program with roles does all its work inside them: code outside would be executed by every warp.""",
+        "A program with roles does all its work inside them: code outside would be executed by every warp.",
     ),
     CatalogueEntry(
         "KW0404",
@@ -183,8 +178,7 @@ tensor memory no budget is needed and none is moved.""",
     CatalogueEntry(
         "KW0405",
         "too few stages for the copies in flight",
-        """\
-A consumer that keeps one MMA group in flight releases a stage one step late, so the pipeline needs a stage more than that.""",
+        "A product in flight, each block inside a block and each further copy of a role hold one more stage of the pipeline.",
     ),
     CatalogueEntry(
         "KW0406",
@@ -222,6 +216,23 @@ buffer of its own, or hand the tile over in a pipeline.""",
 `ahead=1` moves a fetch or an acquisition to the end of the step before: it stands inside `with k.steps(...)`, and a fetch inside
 the `consume` block of its tile. It is 0 or 1.""",
     ),
+    CatalogueEntry(
+        "KW0411",
+        "pipeline or role inside a condition",
+        """\
+Both ends of a pipeline count its uses; one that is skipped by a condition on one side alone would be waited for. Produce and
+consume the stage on every path, and put the condition inside.""",
+    ),
+    CatalogueEntry(
+        "KW0412",
+        "value is used outside the role, loop or block that names it",
+        "A named value lives in the role, loop, condition or one_thread block that names it. Read it again, or hand it over.",
+    ),
+    CatalogueEntry(
+        "KW0413",
+        "ends of a pipeline go through different numbers of stages",
+        "Roles go through equally many stages of a pipeline in a block; trips that are different expressions are only reported.",
+    ),
     # limits
     CatalogueEntry(
         "KW0501",
@@ -233,14 +244,12 @@ which each reserves 1 KiB. Use fewer stages, smaller tiles or fewer blocks an SM
     CatalogueEntry(
         "KW0502",
         "too many threads",
-        """\
-A block has at most 1024 threads, in whole warps; the blocks of an SM together have at most 2048 (sm_107a: 1024).""",
+        "A block has at most 1024 threads, in whole warps; the blocks of an SM together have at most 2048 (sm_107a: 1024).",
     ),
     CatalogueEntry(
         "KW0503",
         "tensor memory over the limit",
-        """\
-An SM has 512 columns of tensor memory for all its blocks; a block allocates them in powers of two from 32.""",
+        "An SM has 512 columns of tensor memory for all its blocks; a block allocates them in powers of two from 32.",
     ),
     CatalogueEntry(
         "KW0504",
@@ -253,32 +262,27 @@ to a product needs one of the other 15.""",
     CatalogueEntry(
         "KW0601",
         "two programs have one name",
-        """\
-<family>_<name> is the C symbol, the file name and the key in build.json: it is unique. Rename one of the two programs.""",
+        "<family>_<name> is the C symbol, the file name and the key in build.json: it is unique. Rename one of the two programs.",
     ),
     CatalogueEntry(
         "KW0602",
         "program has no architectures",
-        """\
-archs= lists the architectures that the program is generated for, at least one of sm_90a, sm_100a, sm_103a, sm_107a.""",
+        "archs= lists the architectures that the program is generated for, at least one of sm_90a, sm_100a, sm_103a, sm_107a.",
     ),
     CatalogueEntry(
         "KW0603",
         "program has no docstring",
-        """\
-The docstring is the first thing a reader of the generated text sees: what the program computes, shapes and types.""",
+        "The docstring is the first thing a reader of the generated text sees: what the program computes, shapes and types.",
     ),
     CatalogueEntry(
         "KW0604",
         "description fails while it is traced",
-        """\
-The description raised an exception of its own. The message quotes it with the author's file and line.""",
+        "The description raised an exception of its own. The message quotes it with the author's file and line.",
     ),
     CatalogueEntry(
         "KW0605",
         "program stores nothing",
-        """\
-A program without a store has no effect; the last store is probably missing.""",
+        "A program without a store has no effect; the last store is probably missing.",
     ),
     CatalogueEntry(
         "KW0606",
@@ -289,8 +293,7 @@ A named value becomes a variable of the text; one that nothing reads would be a 
     CatalogueEntry(
         "KW0607",
         "tensor is stored twice",
-        """\
-The second store of the same rows overwrites the first one; one of them is a mistake.""",
+        "The second store of the same rows overwrites the first one; one of them is a mistake.",
     ),
     CatalogueEntry(
         "KW0608",
@@ -302,15 +305,13 @@ it with the line of the file.""",
     CatalogueEntry(
         "KW0609",
         "word does not exist",
-        """\
-The words of the language are the methods of the kernel that the description gets, listed in docs/language.md.""",
+        "The words of the language are the methods of the kernel that the description gets, listed in docs/language.md.",
     ),
     # expressions
     CatalogueEntry(
         "KW0701",
         "constant leaves its type",
-        """\
-A constant folds to a value that its C++ type cannot hold; C++ would overflow. Use a wider type before the operation.""",
+        "A constant folds to a value that its C++ type cannot hold; C++ would overflow. Use a wider type before the operation.",
     ),
     CatalogueEntry(
         "KW0702",

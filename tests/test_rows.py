@@ -581,3 +581,56 @@ class TestWidths:
     def test_a_product_that_stays_is_left_alone(self, trace):
         text = text_of(trace(self.program(lambda a, b: a * 16 + b)))
         assert "(float)(first * 16 + second)" in text
+
+
+class TestConditions:
+    """`k.when`: a scalar condition around a part of the program."""
+
+    def described(self, k: Kernel) -> None:
+        """Rows are scaled and stored on request."""
+        r = Rows(k)
+        mode = k.scalar("mode", i32, high=3)
+        extra = k.tensor("extra", bf16, (r.rows, 128), access="write")
+        value = k.load(r.source[r.block], r.layout)
+        doubled = value * 2.0
+        with k.when(mode > 1):
+            total = k.row_sum(doubled)
+            k.store(extra[r.block], doubled * total)
+        k.store(r.target[r.block], value)
+
+    def test_it_is_an_if_of_the_text(self, trace):
+        text = text_of(trace(self.described))
+        head, _, inside = text.partition("  if (mode > 1) {\n")
+        assert "float doubled[kVector];" in head, "used inside, so it is an array outside"
+        block, _, rest = inside.partition("\n  }\n  if (in_range)")
+        assert "const float total = sum_over_lanes<kLanesPerRow>(total_partial);" in block
+        assert "      store_bf16x8(extra + offset, extra_row);" in block
+        assert "store_bf16x8(target + offset, value);" in rest
+
+    def test_names_of_the_block_end_with_it(self, trace):
+        def described(k: Kernel) -> None:
+            """The same name in two blocks."""
+            r = Rows(k)
+            mode = k.scalar("mode", i32, high=3)
+            extra = k.tensor("extra", bf16, (r.rows, 128), access="write")
+            value = k.load(r.source[r.block], r.layout)
+            with k.when(mode > 1):
+                scaled = value * 2.0
+                k.store(extra[r.block], scaled)
+            with k.when(mode <= 1):
+                scaled = value * 3.0
+                k.store(r.target[r.block], scaled)
+
+        text = text_of(trace(described))
+        assert text.count("float scaled[kVector];") == 2
+
+    @pytest.mark.parametrize("kind", ["tile", "python", "number"])
+    def test_the_condition_is_a_scalar_of_the_program(self, trace, kind):
+        def described(k: Kernel) -> None:
+            """A condition that is none."""
+            r = Rows(k)
+            value = k.load(r.source[r.block], r.layout)
+            with k.when({"tile": value > 0.0, "python": True, "number": r.rows}[kind]):
+                k.store(r.target[r.block], value)
+
+        refused(trace, described, "KW0201", "scalar condition", "k.where")

@@ -154,6 +154,13 @@ def test_evidence_may_be_absent_or_empty(root: Path, content: str | None) -> Non
     assert stale_evidence(root, selected(root, generated_texts(ALL))[1]) == []
 
 
+def test_evidence_about_a_hand_written_source_is_no_dropped_pair(root: Path) -> None:
+    (root / "evidence.json").write_text(
+        json.dumps({"schema": 1, "records": {"docs/targets/tile.cu": {"sm_90a": {"checks": []}}}})
+    )
+    assert stale_evidence(root, selected(root, generated_texts(ALL))[1]) == []
+
+
 def test_evidence_that_is_no_json_is_an_error_and_not_silence(root: Path) -> None:
     (root / "evidence.json").write_text("{")
     with pytest.raises(WorkflowError, match=r"evidence\.json is no JSON"):

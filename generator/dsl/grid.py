@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, cast
 
 from kernwright.generator.dsl.memory import Tensor
 from kernwright.generator.dsl.names import author_source
-from kernwright.generator.dsl.schedule_checks import MAXIMUM_GRID, upper
+from kernwright.generator.dsl.schedule_checks import MAXIMUM_GRID, upper, variables_in
 from kernwright.generator.dsl.value import Value
 from kernwright.generator.errors import PipelineFault, TensorFault
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.expr import Var
 from kernwright.generator.ir.program import TensorParameter
-from kernwright.generator.ir.source import Source
+from kernwright.generator.ir.source import UNKNOWN, Source
 from kernwright.generator.ir.types import i32
 
 if TYPE_CHECKING:
     from kernwright.generator.dsl.kernel import Kernel
+
+NAMING = ir.Elementwise | ir.LoadTile | ir.ReadShared | ir.ReadAccumulator | ir.RowReduce  # what gives a value its name
 
 
 class GridWords:
@@ -81,7 +83,10 @@ class GridWords:
         kernel.emit(ir.WhenPresent(name, tuple(body), source))
 
     def check_present(self, operation: ir.Operation) -> None:
-        """Refuse an operation on an optional tensor that may be absent where it stands."""
+        """Refuse an operation on what is not there where it stands: a tensor that may be absent, a value of another scope."""
+        self.check_visible(operation, operation.source)
+        if isinstance(operation, NAMING):
+            self._kernel.names[operation.name] = operation.source
         tile = getattr(operation, "tile", None)
         for parameter in self._kernel.parameters:
             if (
@@ -96,6 +101,25 @@ class GridWords:
                     f"tensor {tile.tensor!r} may be absent here",
                     operation.source,
                     fix=f"Put it inside `with k.when_present({tile.tensor}):`.",
+                )
+
+    def check_visible(self, part: object, source: Source) -> None:
+        """Refuse values that are named in a role, loop or one-thread block that has ended.
+
+        Another value may have taken the name meanwhile, so a variable is known by the very object that says where it was named.
+        """
+        given = {parameter.name for parameter in self._kernel.parameters}
+        for variable in variables_in(part):
+            name, named = variable.name, variable.source
+            if named is UNKNOWN or name in given:
+                continue
+            if self._kernel.names.get(name) is not named:
+                raise PipelineFault(
+                    "KW0412",
+                    f"value {name!r} is used outside the role, loop or block that names it",
+                    source,
+                    detail=f"it is named at {named}, and lives as long as that block.",
+                    fix="Read or compute it again here, or hand it over in a pipeline.",
                 )
 
     def need_ahead(self, ahead: int, what: str, source: Source) -> None:

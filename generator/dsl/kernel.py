@@ -14,7 +14,7 @@ from kernwright.generator.dsl.parameters import ParameterWords
 from kernwright.generator.dsl.rows import RowWords
 from kernwright.generator.dsl.schedule import ScheduleWords
 from kernwright.generator.dsl.value import Number, Value, constant
-from kernwright.generator.errors import ExpressionFault, LimitFault, NameFault, ProgramFault, TensorFault
+from kernwright.generator.errors import ExpressionFault, LimitFault, NameFault, PipelineFault, ProgramFault, TensorFault
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir import names
 from kernwright.generator.ir.description import Extent
@@ -22,7 +22,7 @@ from kernwright.generator.ir.evaluate import constant_value
 from kernwright.generator.ir.expr import Const, Expr, Var, integer
 from kernwright.generator.ir.program import NamedConstant, ScalarParameter, StaticAssert, TensorParameter
 from kernwright.generator.ir.source import Source
-from kernwright.generator.ir.types import DType, i32
+from kernwright.generator.ir.types import DType, boolean, i32
 
 
 class Kernel(ParameterWords, RowWords, MathWords, ScheduleWords):
@@ -124,6 +124,29 @@ class Kernel(ParameterWords, RowWords, MathWords, ScheduleWords):
         self.named_constant(
             "blocks_per_sm", integer(blocks_per_sm), blocks_per_sm, i32, "blocks that an SM is to hold", source
         )
+
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        """The body is executed where `condition` holds: a scalar condition, the same in all threads of the block.
+
+        Names of the body are its own. Pipelines and roles stand outside: a stage skipped on one side alone would be waited for.
+        """
+        source = author_source()
+        if not isinstance(condition, Value) or condition.dtype != boolean or condition.extent is not Extent.SCALAR:
+            raise TensorFault(
+                "KW0201",
+                "k.when takes a scalar condition",
+                source,
+                fix="Use k.where(condition, a, b) for a choice by element.",
+            )
+        self.own(condition.kernel, "condition", source)
+        with self.scope(), self.body() as body:
+            yield
+        if any(isinstance(op, ir.Produce | ir.Consume | ir.RoleBody) for op in ir.walk(tuple(body))):
+            raise PipelineFault(
+                "KW0411", "a pipeline or a role inside k.when", source, fix="Put the condition inside the stage."
+            )
+        self.emit(ir.When(condition.expr, tuple(body), source))
 
     def let(self, name: str, value: Value) -> Value:
         """Give a value its name in words, where there is no plain assignment."""

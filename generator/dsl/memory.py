@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernwright.generator.dsl.names import assigned_name, author_source
@@ -15,6 +15,7 @@ from kernwright.generator.ir.description import Extent, Fragment
 from kernwright.generator.ir.expr import Const, Expr, Var, integer
 from kernwright.generator.ir.layout import SharedLayout
 from kernwright.generator.ir.program import TensorParameter
+from kernwright.generator.ir.source import Source
 from kernwright.generator.ir.types import DType, f32
 
 if TYPE_CHECKING:
@@ -83,15 +84,21 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class SharedHandle:
-    """A shared tile. `.T` is the same bytes read as the transposed matrix."""
+    """A shared tile. `.T` is the same bytes read as the transposed matrix. A tile of a pipeline belongs to one `stage`."""
 
     kernel: Kernel
     tile: ir.SharedTile
     transposed: bool = False
+    stage: Stage | None = field(default=None, compare=False, repr=False)
 
     @property
     def T(self) -> SharedHandle:
-        return SharedHandle(self.kernel, self.tile, not self.transposed)
+        return SharedHandle(self.kernel, self.tile, not self.transposed, self.stage)
+
+    def check_open(self, source: Source) -> None:
+        """Refuse the tile of a stage whose block has ended; a standing buffer stays valid."""
+        if self.stage is not None:
+            self.stage._check_open(self.tile.name, source)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -103,9 +110,27 @@ class SharedHandle:
 class Stage:
     """One stage of a pipeline, inside a `produce` or `consume` block; its tiles are attributes."""
 
-    def __init__(self, kernel: Kernel, pipeline: ir.Pipeline) -> None:
-        self._tiles = {tile.name: SharedHandle(kernel, tile) for tile in pipeline.tiles}
+    def __init__(
+        self, kernel: Kernel, pipeline: ir.Pipeline, word: str, opened: Source, open_stages: list[Stage]
+    ) -> None:
+        self._tiles = {tile.name: SharedHandle(kernel, tile, stage=self) for tile in pipeline.tiles}
         self._pipeline = pipeline
+        self._word, self._opened, self._open_stages = word, opened, open_stages
+
+    def _check_open(self, tile: str, source: Source) -> None:
+        """A tile is named by its pipeline, so it is that of the innermost open block of the pipeline, and of no other."""
+        stages, name = self._open_stages, self._pipeline.name
+        if stages and stages[-1] is self:
+            return
+        if self in stages:
+            what = "belongs to an outer stage"
+            detail = f"the {stages[-1]._word} block at {stages[-1]._opened} takes the next stage of {name!r}."
+            fix = f"Use the outer stage before the inner {stages[-1]._word} block begins, or a pipeline of its own."
+        else:
+            what = "is used outside a block of its pipeline"
+            detail = f"the {self._word} block at {self._opened} has ended, and with it the stage."
+            fix = f"Write it inside `with {name}.produce()`, read it inside `with {name}.consume()`."
+        raise PipelineFault("KW0408", f"tile {tile!r} of pipeline {name!r} {what}", source, detail=detail, fix=fix)
 
     def __getattr__(self, name: str) -> SharedHandle:
         if name.startswith("_"):
@@ -144,6 +169,17 @@ class PipelineHandle:
 
     kernel: Kernel
     pipeline: ir.Pipeline
+    open_stages: list[Stage] = field(default_factory=list, compare=False, repr=False)
+
+    @contextmanager
+    def _stage(self, word: str, source: Source) -> Iterator[Stage]:
+        """The stage of a block: its handle, and those of its tiles, end with the block."""
+        stage = Stage(self.kernel, self.pipeline, word, source, self.open_stages)
+        self.open_stages.append(stage)
+        try:
+            yield stage
+        finally:
+            self.open_stages.remove(stage)
 
     @contextmanager
     def produce(self, *, ahead: int = 0) -> Iterator[Stage]:
@@ -154,8 +190,8 @@ class PipelineHandle:
         """
         source = author_source()
         self.kernel.need_ahead(ahead, f"produce of {self.pipeline.name!r}", source)
-        with self.kernel.body() as body:
-            yield Stage(self.kernel, self.pipeline)
+        with self.kernel.body() as body, self._stage("produce", source) as stage:
+            yield stage
         self.kernel.emit(ir.Produce(self.pipeline.name, tuple(body), source, ahead))
 
     @contextmanager
@@ -168,8 +204,9 @@ class PipelineHandle:
         """
         source = author_source()
         names = tuple(value.expr.name for value in after if isinstance(value.expr, Var))
-        with self.kernel.body() as body:
-            yield Stage(self.kernel, self.pipeline)
+        self.kernel.check_visible(tuple(value.expr for value in after), source)
+        with self.kernel.body() as body, self._stage("consume", source) as stage:
+            yield stage
         relay = relayed_by.pipeline.name if relayed_by else None
         self.kernel.emit(ir.Consume(self.pipeline.name, tuple(body), relay, names, source))
 

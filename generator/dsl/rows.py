@@ -161,7 +161,11 @@ class RowWords:
             )
         if self._check_rows(target, value.layout, source) is not Extent.TILE:
             raise LayoutFault("KW0301", f"{parameter.name!r} has one dimension: rows cannot be stored to it", source)
-        if any(isinstance(op, ir.StoreTile) and op.tile.tensor == parameter.name for op in kernel.bodies[-1]):
+        if any(
+            isinstance(op, ir.StoreTile) and op.tile.tensor == parameter.name
+            for body in kernel.bodies
+            for op in ir.walk(tuple(body))
+        ):
             raise ProgramFault(
                 "KW0607", f"tensor {parameter.name!r} is stored twice", source, detail="The first store would be lost."
             )

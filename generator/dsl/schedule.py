@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 from kernwright.generator.dsl.grid import GridWords
 from kernwright.generator.dsl.memory import AccumulatorHandle, Box, PipelineHandle, SharedHandle, SharedSpec, Tensor
@@ -18,6 +19,7 @@ from kernwright.generator.dsl.schedule_checks import (
     check_copy,
     check_extent,
     check_operand,
+    check_register_operand,
     upper,
 )
 from kernwright.generator.dsl.value import Value
@@ -117,10 +119,10 @@ class ScheduleWords(GridWords):
 
     @contextmanager
     def one_thread(self) -> Iterator[None]:
-        """The body is executed by one elected thread of the role's first warp."""
+        """The body is executed by one elected thread of the role's first warp; what it names is that thread's alone."""
         kernel = self._kernel
         source = author_source()
-        with kernel.body() as body:
+        with kernel.scope(), kernel.body() as body:
             yield
         kernel.emit(ir.OneThread(tuple(body), source))
 
@@ -152,9 +154,11 @@ class ScheduleWords(GridWords):
         self._need_role("copy_tma", source)
         match origin, target:
             case Box(), SharedHandle(tile=tile):
+                target.check_open(source)
                 check_copy(origin.tensor, tile, "write", source)
                 kernel.emit(ir.CopyIn(box_of(origin, tile, rows, source), tile, "tma", source))
             case SharedHandle(tile=tile), (Box() | Tensor()):
+                origin.check_open(source)
                 box_out = target if isinstance(target, Box) else target[0]
                 check_copy(box_out.tensor, tile, "read", source)
                 kernel.emit(ir.CopyOut(tile, box_of(box_out, tile, rows, source), source))
@@ -165,6 +169,7 @@ class ScheduleWords(GridWords):
         """Asynchronous copy of contiguous bytes into a shared tile; both ends and the size are multiples of 16 bytes."""
         source = author_source()
         self._need_role("copy_bulk", source)
+        target.check_open(source)
         check_copy(origin.tensor, target.tile, "write", source)
         if target.tile.layout.bytes % 16:
             raise LayoutFault(
@@ -212,11 +217,13 @@ class ScheduleWords(GridWords):
         source = author_source()
         self._need_role("mma", source)
         rows, columns = accumulator.accumulator.rows, accumulator.accumulator.columns
+        for side in (a, b):
+            if isinstance(side, SharedHandle):
+                side.check_open(source)
         if isinstance(a, Value):
-            if not isinstance(a.layout, Fragment) or a.layout.role != "operand" or not isinstance(a.expr, Var):
-                raise LayoutFault("KW0302", "A from registers must be made with k.operand(...)", source)
-            a_shape, a_turned = (a.layout.rows, a.layout.columns), False
-            a_node: Var | ir.SharedTile = a.expr
+            a_node: Var | ir.SharedTile = check_register_operand(a, source)
+            layout = cast(Fragment, a.layout)
+            a_shape, a_turned = (layout.rows, layout.columns), False
         else:
             a_shape, a_node, a_turned = a.shape, a.tile, a.transposed
         b_shape = b.shape
@@ -254,6 +261,7 @@ class ScheduleWords(GridWords):
         """Write a register tile, a factor or a scalar to a shared tile, rounded to the tile's type."""
         source = author_source()
         self._need_role("stage", source)
+        target.check_open(source)
         if target.transposed:
             raise LayoutFault(
                 "KW0302", "stage writes a tile as it is stored", source, fix="Pass the tile, and read it as tile.T."
@@ -283,6 +291,7 @@ class ScheduleWords(GridWords):
         kernel = self._kernel
         source = author_source()
         self._need_role("fetch", source)
+        origin.check_open(source)
         check_extent("fetch of", origin, like, extent, source, at)
         self.need_ahead(ahead, f"fetch of {origin.tile.name!r}", source)
         final = kernel.local(name or assigned_name(), "fetch", source)

@@ -109,6 +109,7 @@ def _pipeline(facts: PipelineFacts) -> list[str]:
         f"  role {a.role} waits {_count(a.steps, 'step')} ahead, if there is a next step: it fetches {' and '.join(a.names)} early"
         for a in facts.ahead
     ]
+    lines += [f"  {note}" for note in facts.not_compared]
     return [*lines, f"  fence: {facts.fence}"]
 
 
@@ -254,6 +255,8 @@ def _operation(operation: ir.Operation) -> str:
             text = f"for {index.name} in 0 .. {_expr(count)} - 1:"
         case ir.OneThread():
             text = "one elected thread:"
+        case ir.When(condition):
+            text = f"when {_expr(condition)}:"
         case ir.WhenPresent(tensor):
             text = f"if {tensor} is there:"
         case ir.RoleBody(role):

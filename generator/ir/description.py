@@ -314,6 +314,15 @@ class WhenPresent:
 
 
 @dataclass(frozen=True, slots=True)
+class When:
+    """Executed where `condition`, the same in all threads of the block, holds."""
+
+    condition: Expr
+    body: tuple[Operation, ...]
+    source: Source = field(default=UNKNOWN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class RoleBody:
     """What a role does."""
 
@@ -322,7 +331,7 @@ class RoleBody:
     source: Source = field(default=UNKNOWN, compare=False, repr=False)
 
 
-Block = Produce | Consume | Steps | OneThread | WhenPresent | RoleBody
+Block = Produce | Consume | Steps | OneThread | WhenPresent | When | RoleBody
 Operation = (
     GridAxis
     | LoadTile

@@ -56,7 +56,11 @@ class RowLowering:
 
     def run(self) -> tuple[Statement, ...]:
         self._prologue()
-        operations = list(self.description.body)
+        self._operations(list(self.description.body))
+        return tuple(self.statements)
+
+    def _operations(self, operations: list[ir.Operation]) -> None:
+        """Lower operations in order; neighbours that share a loop or a guard are taken together."""
         while operations:
             match operations[0]:
                 case ir.LoadTile():
@@ -72,6 +76,9 @@ class RowLowering:
                 case ir.StoreTile() as store:
                     self._store(store)
                     operations.pop(0)
+                case ir.When() as block:
+                    self._when(block)
+                    operations.pop(0)
                 case other:
                     raise LayoutFault(
                         "KW0305",
@@ -79,7 +86,6 @@ class RowLowering:
                         other.source,
                         where=f"on {self.arch.name}",
                     )
-        return tuple(self.statements)
 
     def _prologue(self) -> None:
         blocks = self.description.blocks
@@ -101,7 +107,7 @@ class RowLowering:
             Let(self.row, row, source=blocks.source),
         ]
         self.masked = not (isinstance(blocks.extent, Const) and int(blocks.extent.value) % int(blocks.step.value) == 0)
-        for operation in self.description.body:
+        for operation in ir.walk(self.description.body):
             if isinstance(operation, ir.LoadTile | ir.StoreTile):
                 self._define_offset(operation.tile, operation.source)
         if self.masked:
@@ -160,8 +166,9 @@ class RowLowering:
 
     def _elementwise(self, group: list[ir.Elementwise], rest: list[ir.Operation]) -> None:
         """One loop over the elements for neighbouring elementwise values; a value used in this loop alone stays a scalar."""
-        later = {name for operation in rest for name in names_read(operation)}
-        stored = {op.value.name for op in rest if isinstance(op, ir.StoreTile) and isinstance(op.value, Var)}
+        after = ir.walk(tuple(rest))
+        later = {name for operation in after for name in names_read(operation)}
+        stored = {op.value.name for op in after if isinstance(op, ir.StoreTile) and isinstance(op.value, Var)}
         kept = [item for item in group if item.name in later | stored]
         self.statements.append(Blank())
         self.statements += [self._array(item.name, item.dtype, item.source) for item in kept]
@@ -180,6 +187,13 @@ class RowLowering:
         name = self._entry(f"store_{tensor.dtype}x{self.layout.vector}", store.source)
         execute = Execute(name, (self._pointer(tensor), ArrayOperand(store.value.name)), source=store.source)
         self.statements.append(If(self.in_range, (execute,), source=store.source) if self.masked else execute)
+
+    def _when(self, block: ir.When) -> None:
+        """A condition that is the same in the whole block, so that its shuffles find every lane."""
+        outer, self.statements = self.statements, []
+        self._operations(list(block.body))
+        inner = tuple(self.statements[1:] if isinstance(self.statements[0], Blank) else self.statements)
+        self.statements = [*outer, Blank(), If(self._scalar(block.condition), inner, source=block.source)]
 
     # ---- addresses
 
@@ -217,7 +231,7 @@ class RowLowering:
 
     def _why_zeros(self) -> str:
         """Why lanes past the end hold zeros and stay."""
-        shuffles = any(isinstance(operation, ir.RowReduce) for operation in self.description.body)
+        shuffles = any(isinstance(operation, ir.RowReduce) for operation in ir.walk(self.description.body))
         stay = ", and every lane of a warp takes part in its shuffles" if shuffles else ""
         return f"Lanes past the end read nothing: their zeros keep the arithmetic defined{stay}."
 
@@ -285,7 +299,7 @@ class RowLowering:
 def lower_rows(description: Description, arch: Architecture) -> tuple[tuple[Statement, ...], Launch]:
     """Body and launch of a row-wise program on `arch`."""
     blocks = description.blocks
-    layouts = {op.layout for op in description.body if isinstance(op, ir.LoadTile)}
+    layouts = {op.layout for op in ir.walk(description.body) if isinstance(op, ir.LoadTile)}
     if blocks is None or len(layouts) != 1 or description.threads is None:
         raise LayoutFault(
             "KW0305",

@@ -129,10 +129,13 @@ def generated_record(files: Mapping[str, str]) -> BuildRecord:
 def evidence_units(table: object) -> set[Unit]:
     """The units that `evidence.json` holds records of: `records` by symbol, then by architecture.
 
+    Records of hand-written sources, whose keys are paths, are not about anything that is generated.
+
     Whether the rest of it is well formed is for `runtime/evidence.py` to say.
     """
     programs = _mapping(_mapping(table).get("records"))
-    return {Unit(symbol, arch) for symbol, program in programs.items() for arch in _mapping(program)}
+    symbols = {symbol: program for symbol, program in programs.items() if not symbol.endswith(".cu")}
+    return {Unit(symbol, arch) for symbol, program in symbols.items() for arch in _mapping(program)}
 
 
 def _closure_agrees(files: Mapping[str, str], closure: object) -> bool:

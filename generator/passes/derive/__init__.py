@@ -44,7 +44,7 @@ def derive(description: Description, arch: Architecture) -> Derived:
     check_threads(description, threads, arch)
     roles = role_facts(description, arch)
     pipelines = tuple(pipeline_facts(description, pipeline, arch) for pipeline in description.pipelines)
-    buffers = buffer_facts(description, roles)
+    buffers = buffer_facts(description, roles, arch)
     accumulators = accumulator_facts(description, arch)
     products = product_facts(description, pipelines, arch)
     operands, accumulator_registers, registers = register_facts(description, roles, accumulators, pipelines, arch)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from kernwright.generator.arch import Architecture
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.description import Description
 from kernwright.generator.ir.layout import WARP
 from kernwright.generator.passes.derive.checks import nested, tiles_of
 from kernwright.generator.passes.derive.facts import BarrierCount, BufferFacts, RoleFacts
-from kernwright.generator.passes.derive.roles import warps_of
+from kernwright.generator.passes.derive.roles import meets, warps_of
 from kernwright.generator.passes.derive.timeline import Timeline
 
 ISSUER = (
@@ -15,7 +16,7 @@ ISSUER = (
 )
 
 
-def buffer_facts(description: Description, roles: tuple[RoleFacts, ...]) -> tuple[BufferFacts, ...]:
+def buffer_facts(description: Description, roles: tuple[RoleFacts, ...], arch: Architecture) -> tuple[BufferFacts, ...]:
     """The hand-over of every buffer that a role uses."""
     found: list[BufferFacts] = []
     for buffer in description.buffers:
@@ -27,7 +28,7 @@ def buffer_facts(description: Description, roles: tuple[RoleFacts, ...]) -> tupl
             ]
             if uses:
                 facts = next(item for item in roles if item.role.name == body.role)
-                found.append(_hand_over(buffer, body, facts, uses))
+                found.append(_hand_over(buffer, body, facts, uses, meets(body, buffer.name, arch)))
     return tuple(found)
 
 
@@ -36,6 +37,7 @@ def _hand_over(
     body: ir.RoleBody,
     facts: RoleFacts,
     uses: list[tuple[ir.Operation, tuple[ir.Block, ...]]],
+    meet: bool,
 ) -> BufferFacts:
     written = [around for operation, around in uses if isinstance(operation, ir.WriteShared)]
     copied = [operation for operation, _ in uses if isinstance(operation, ir.CopyIn)]
@@ -51,7 +53,7 @@ def _hand_over(
         fence=f"fence.proxy.async by each writer, before the barrier: ordinary stores, then reads by {asynchronous}"
         if written and asynchronous
         else "none",
-        barrier=_barrier(facts, alone) if written else "none",
+        barrier=_barrier(facts, meet) if written else "none",
         issuer=ISSUER if stored else "the issuer of the products" if multiplied else "none",
         wait=_wait(body, buffer),
         full=BarrierCount(1, buffer.layout.bytes, "the elected thread, and the bytes of its copy", "the elected thread")
@@ -67,8 +69,8 @@ def _writers(role: ir.Role, written: bool, alone: bool, copied: bool) -> str:
     return " and ".join(parts) or "nobody"
 
 
-def _barrier(facts: RoleFacts, alone: bool) -> str:
-    if alone:
+def _barrier(facts: RoleFacts, meet: bool) -> str:
+    if not meet:
         return "none: the writer is the issuer"
     named = facts.barrier
     if named is None:

@@ -36,7 +36,8 @@ class PipelineFacts:
     """The derived half of a pipeline.
 
     `in_flight` is, per consuming role, how many MMA groups run while a stage is released. `acquire` says where the producer waits
-    for an empty stage, `ahead` which consumers wait for a full one a step early.
+    for an empty stage, `ahead` which consumers wait for a full one a step early. `not_compared` names the consumers whose number of
+    stages in a block is another expression than the producer's.
     """
 
     pipeline: ir.Pipeline
@@ -47,6 +48,7 @@ class PipelineFacts:
     fence: str
     acquire: str
     ahead: tuple[FetchAhead, ...]
+    not_compared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

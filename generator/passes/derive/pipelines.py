@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from kernwright.generator.arch import Architecture, Machine
+from kernwright.generator.arch import Architecture
 from kernwright.generator.errors import PipelineFault
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.description import Description
 from kernwright.generator.passes.derive.checks import nested
 from kernwright.generator.passes.derive.facts import BarrierCount, FetchAhead, PipelineFacts
-from kernwright.generator.passes.derive.readers import Around, Reader, check_relays, readers_of, writer_of
+from kernwright.generator.passes.derive.readers import Around, readers_of, writer_of
+from kernwright.generator.passes.derive.relays import check_relays
 from kernwright.generator.passes.derive.roles import warps_of
+from kernwright.generator.passes.derive.stages import check_stages
+from kernwright.generator.passes.derive.turns import check_turns
 
 
 def pipeline_facts(description: Description, pipeline: ir.Pipeline, arch: Architecture) -> PipelineFacts:
@@ -18,7 +21,7 @@ def pipeline_facts(description: Description, pipeline: ir.Pipeline, arch: Archit
     producer, blocks = writer_of(description, pipeline)
     readers = readers_of(description, pipeline, arch)
     ahead = tuple(_ahead(description, body, pipeline) for body in description.role_bodies)
-    _check_stages(description, pipeline, readers, arch)
+    check_stages(description, pipeline, readers, arch)
     for block, _ in blocks:
         _check_filled(pipeline, producer, block)
         _check_alike(pipeline, producer, blocks[0][0], block)
@@ -35,24 +38,8 @@ def pipeline_facts(description: Description, pipeline: ir.Pipeline, arch: Archit
         fence=_fence(description, pipeline, blocks),
         acquire=_acquire(blocks),
         ahead=tuple(item for item in ahead if item is not None),
+        not_compared=check_turns(description, pipeline),
     )
-
-
-def _check_stages(
-    description: Description, pipeline: ir.Pipeline, readers: tuple[Reader, ...], arch: Architecture
-) -> None:
-    """Each copy of a role holds the stage of its own step before, which is as many stages back as there are copies."""
-    for reader in readers:
-        held = reader.in_flight * description.role(reader.role).replicas
-        if arch.machine is Machine.WGMMA and held >= pipeline.stages:
-            raise PipelineFault(
-                "KW0405",
-                f"pipeline {pipeline.name!r} has {pipeline.stages} stage{'s' if pipeline.stages > 1 else ''}",
-                pipeline.source,
-                where=f"role {reader.role!r} keeps {reader.in_flight} product in flight",
-                detail=f"stage k - {held} is released while product k runs, so the producer would never find room.",
-                fix=f"Use at least {held + 1} stages.",
-            )
 
 
 def _check_filled(pipeline: ir.Pipeline, producer: str, block: ir.Produce) -> None:

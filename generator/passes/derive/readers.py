@@ -13,6 +13,10 @@ from kernwright.generator.passes.derive.checks import nested
 from kernwright.generator.passes.derive.roles import warps_of
 
 Around = tuple[ir.Block, ...]
+STORES = (
+    "; its TMA stores: the elected thread that issues them arrives, once it has seen their reads done "
+    "(cp.async.bulk.wait_group.read)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,32 +86,6 @@ def readers_of(description: Description, pipeline: ir.Pipeline, arch: Architectu
     return tuple(readers)
 
 
-def check_relays(description: Description) -> None:
-    """A relayed wait is legal when the relay's producer itself waits for the stage around its produce block, and this role waits
-    for the relay first; anything else would read a stage that nobody has seen full."""
-    for body in description.role_bodies:
-        for consume, around in nested(body.body):
-            if not isinstance(consume, ir.Consume) or consume.relayed_by is None:
-                continue
-            relay = next(pipeline for pipeline in description.pipelines if pipeline.name == consume.relayed_by)
-            role, blocks = writer_of(description, relay)
-            waits = all(
-                any(isinstance(block, ir.Consume) and block.pipeline == consume.pipeline for block in outer)
-                for _, outer in blocks
-            )
-            inside = any(isinstance(block, ir.Consume) and block.pipeline == relay.name for block in around)
-            if not (waits and inside):
-                raise PipelineFault(
-                    "KW0406",
-                    f"pipeline {relay.name!r} does not vouch for {consume.pipeline!r}",
-                    consume.source,
-                    where=f"in role {body.role!r}",
-                    detail=f"role {role!r} must consume {consume.pipeline!r} around producing {relay.name!r}, and this role must "
-                    f"consume {relay.name!r} around {consume.pipeline!r}.",
-                    fix="Drop relayed_by: the role then waits itself.",
-                )
-
-
 def _uses(description: Description, body: ir.RoleBody, name: str) -> _Uses:
     blocks = tuple(
         (operation, around)
@@ -129,10 +107,15 @@ def reads_stage(mma: ir.Mma, name: str) -> bool:
     return any(isinstance(side, ir.SharedTile) and side.pipeline == name for side in (mma.a, mma.b))
 
 
+def reads_buffer(mma: ir.Mma, tile: ir.SharedTile) -> bool:
+    """Whether `tile` is a standing buffer and an operand of a product."""
+    return tile.pipeline is None and any(isinstance(side, ir.SharedTile) and side == tile for side in (mma.a, mma.b))
+
+
 def _arrivals(description: Description, uses: _Uses, name: str, arch: Architecture) -> tuple[int, str]:
     """Arrivals of one role that release a stage: threads arrive by warps, wgmma by warpgroups, tcgen05 and stores by one each."""
     warps = 1 if uses.in_one_thread else warps_of(uses.role)
-    stores = ("; its TMA stores: the issuer arrives once it has seen their reads done", 1) if uses.stores else ("", 0)
+    stores = (STORES, 1) if uses.stores else ("", 0)
     commit = bool(uses.products) and arch.machine is Machine.TCGEN05
     if uses.fetches:
         reason = _by_threads(uses, warps)
@@ -193,6 +176,13 @@ def _depth(uses: _Uses, pipeline: ir.Pipeline, arch: Architecture) -> tuple[int,
     if any(isinstance(op, ir.ReadAccumulator | ir.SetAccumulator) and op.accumulator in written for op in step):
         return 0, "the result is read in the same step, so the wait comes before the release"
     operands = {mma.a.name for mma in uses.products if isinstance(mma.a, Var)}
+    again = [op.target for op in step if isinstance(op, ir.WriteShared | ir.CopyIn)]
+    buffers = {tile.name for tile in again if any(reads_buffer(mma, tile) for mma in uses.products)}
+    if buffers:
+        return (
+            0,
+            f"{' and '.join(sorted(buffers))}, which the product reads, is written again in each step, behind the wait",
+        )
     if arch.machine is Machine.TCGEN05:
         if operands & {getattr(op, "name", None) for op in step}:
             return 0, "an operand in tensor memory is written again in each step, once its product is complete"

@@ -7,7 +7,7 @@ from kernwright.generator.errors import LimitFault, PipelineFault
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.description import Description
 from kernwright.generator.ir.layout import WARP, WARPGROUP, WARPS_PER_GROUP
-from kernwright.generator.passes.derive.checks import nested
+from kernwright.generator.passes.derive.checks import nested, tiles_of
 from kernwright.generator.passes.derive.facts import NamedBarrier, RoleFacts
 
 LEAST_REGISTERS = 24  # of a thread, for setmaxnreg and for a launch that moves registers
@@ -47,7 +47,7 @@ def role_facts(description: Description, arch: Architecture) -> tuple[RoleFacts,
     warp, barrier = 0, 1
     first_of: dict[str, int] = {}
     for role in description.roles:
-        named = _named_barrier(description, role, barrier)
+        named = _named_barrier(description, role, barrier, arch)
         barrier += named.copies if named else 0
         if role.shares is not None:
             first = first_of[role.shares] + role.warp
@@ -103,19 +103,40 @@ def _change(role: ir.Role, launch: int, arch: Architecture) -> str:
     return f"setmaxnreg.{'inc' if budget > launch else 'dec'} to {budget}"
 
 
-def _named_barrier(description: Description, role: ir.Role, first: int) -> NamedBarrier | None:
-    """Several warps that write a standing buffer meet at a barrier before it is read; one warp needs __syncwarp alone."""
+def meets(body: ir.RoleBody, buffer: str, arch: Architecture) -> bool:
+    """Whether threads of a role meet between writing a standing buffer and reading it; not if one elected thread does both."""
+    writers = [alone for operation, alone in _accesses(body, buffer) if isinstance(operation, ir.WriteShared)]
+    readers = [
+        isinstance(operation, ir.CopyOut)
+        or (alone if isinstance(operation, ir.ReadShared) else arch.machine is Machine.TCGEN05)
+        for operation, alone in _accesses(body, buffer)
+        if isinstance(operation, ir.CopyOut | ir.ReadShared | ir.Mma)
+    ]
+    return bool(writers) and not all(writers + readers)
+
+
+def _accesses(body: ir.RoleBody, buffer: str) -> list[tuple[ir.Operation, bool]]:
+    """What uses a standing buffer, and whether it is inside a one-thread block."""
+    return [
+        (operation, any(isinstance(block, ir.OneThread) for block in around))
+        for operation, around in nested(body.body)
+        if any(tile.name == buffer and tile.pipeline is None for tile, _ in tiles_of(operation))
+    ]
+
+
+def _named_barrier(description: Description, role: ir.Role, first: int, arch: Architecture) -> NamedBarrier | None:
+    """Several warps that write or read a standing buffer meet at a barrier in between; one warp needs __syncwarp alone."""
     if warps_of(role) == 1:
         return None
     body = next(body for body in description.role_bodies if body.role == role.name)
-    written = [
-        operation.target.name
-        for operation, around in nested(body.body)
-        if isinstance(operation, ir.WriteShared)
-        and operation.target.pipeline is None
-        and not any(isinstance(block, ir.OneThread) for block in around)
-    ]
-    if not written:
+    names = [tile.name for tile in description.buffers if meets(body, tile.name, arch)]
+    if not names:
         return None
-    reason = f"all warps of a copy have written {' and '.join(dict.fromkeys(written))}, before it is read"
+    wide = [name for name in names if not _by_one_thread(body, name)]
+    who = "all warps of a copy have" if wide else "one thread of a copy has"
+    reason = f"{who} written {' and '.join(wide or names)}, before it is read"
     return NamedBarrier(first, role.replicas, WARP * warps_of(role), reason)
+
+
+def _by_one_thread(body: ir.RoleBody, buffer: str) -> bool:
+    return all(alone for operation, alone in _accesses(body, buffer) if isinstance(operation, ir.WriteShared))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.expr import Var
-from kernwright.generator.passes.derive.readers import reads_stage
+from kernwright.generator.passes.derive.readers import reads_buffer, reads_stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,8 @@ class Event:
 
 
 class Timeline:
-    """The events of a role's body, numbered. A loop goes back from its end, and it, like a `when_present`, may be skipped."""
+    """The events of a role's body, numbered. A loop goes back from its end; it, a `when_present` and a `when` may be
+    skipped."""
 
     def __init__(self, body: ir.RoleBody) -> None:
         self.events: list[Event] = []
@@ -45,7 +46,7 @@ class Timeline:
         next_ones = [position + 1] if position + 1 < len(self.events) else []
         if event.is_end and isinstance(event.operation, ir.Steps) and event.first is not None:
             next_ones.append(event.first + 1)
-        if not event.is_end and isinstance(event.operation, ir.Steps | ir.WhenPresent):
+        if not event.is_end and isinstance(event.operation, ir.Steps | ir.WhenPresent | ir.When):
             next_ones.append(self.end_of[position] + 1)
         return [number for number in next_ones if number < len(self.events)]
 
@@ -97,8 +98,17 @@ class Timeline:
                 case ir.Consume(pipeline=name) if event.is_end and (event.first or 0) < position:
                     if depths.get(name, 0) == 0 and any(reads_stage(mma, name) for mma in issued):
                         return at, f"before the stage of {name} is released"
+                case ir.WriteShared(target=tile) | ir.CopyIn(target=tile) if any(
+                    reads_buffer(mma, tile) for mma in issued
+                ):
+                    return at, f"before {tile.name} is written again"
                 case ir.Steps() if event.is_end and in_registers and (event.first or 0) < position:
                     return at, "before the loop's back edge, since an operand is in registers"
+                case ir.Steps(body=body) if event.is_end and (event.first or 0) < position:
+                    again = [op.target for op in ir.walk(body) if isinstance(op, ir.WriteShared | ir.CopyIn)]
+                    names = {tile.name for tile in again if any(reads_buffer(mma, tile) for mma in issued)}
+                    if names:
+                        return at, f"before the loop's back edge, since {' and '.join(sorted(names))} is written again"
                 case _:
                     pass
         return len(self.events) - 1, "behind the loop, or at the end of the role"
