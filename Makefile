@@ -7,11 +7,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 TORCH := torch==2.13.0
 GPU_PYTHON ?= $(PYTHON)
 
-.PHONY: regenerate libraries toolchain test lint format bench gpu-test targets clean help
+.PHONY: regenerate libraries toolchain test test-pythons lint format bench gpu-test targets clean help
 
 help:
 	@echo "make regenerate   set up, regenerate every kernel and build every library for every architecture"
 	@echo "make test         set up and run the tests (no GPU needed)"
+	@echo "make test-pythons the generator's tests under each of Python 3.11 to 3.13 that is installed"
 	@echo "make lint         ruff, mypy --strict, docstring coverage"
 	@echo "make libraries    build the libraries of the committed texts"
 	@echo "make gpu-test     checks on a CUDA device, with PYTHON=..., its packages and prebuilt libraries"
@@ -29,6 +30,23 @@ toolchain: $(VENV)/.generate
 
 test: $(VENV)/.test toolchain
 	$(BIN)/python -m pytest
+
+# The generator under every other supported Python that this machine has: the same bytes, the same names.
+PYTHONS := build/pythons
+GENERATOR_TESTS := tests/test_names.py tests/test_rows.py tests/test_lowering.py tests/test_layouts.py tests/test_symbolic.py
+test-pythons: $(VENV)/.test
+	@for version in 3.11 3.12 3.13; do \
+	  for python in python$$version $$HOME/.pyenv/versions/$$version*/bin/python3; do \
+	    [ -x $(PYTHONS)/$$version/bin/pytest ] && break; \
+	    "$$python" -c "" 2>/dev/null || continue; \
+	    "$$python" -m venv $(PYTHONS)/$$version && \
+	    $(PYTHONS)/$$version/bin/python -m pip --disable-pip-version-check install --quiet -r requirements/python.txt; \
+	  done; \
+	  if [ -x $(PYTHONS)/$$version/bin/pytest ]; then \
+	    echo "Python $$version"; PYTHONPATH=.:tests $(PYTHONS)/$$version/bin/pytest -q -p no:cacheprovider $(GENERATOR_TESTS) || exit 1; \
+	  else echo "Python $$version: not on this machine"; fi; \
+	done
+	KERNWRIGHT_TEST_PYTHONS=$(CURDIR)/$(PYTHONS) $(BIN)/python -m pytest -q tests/test_regenerate_cases.py -k b08
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -320,6 +320,11 @@ it with the line of the file.""",
 Shapes, grids and strides are exact integers: only sums, products, floor, ceiling, Mod, Min, Max and Piecewise of them convert.""",
     ),
     CatalogueEntry(
+        "KW0704",
+        "division by zero",
+        "The divisor is the constant zero, which C leaves undefined and the compiler warns of.",
+    ),
+    CatalogueEntry(
         "KW0703",
         "required condition does not hold",
         """\

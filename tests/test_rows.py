@@ -634,3 +634,195 @@ class TestConditions:
                 k.store(r.target[r.block], value)
 
         refused(trace, described, "KW0201", "scalar condition", "k.where")
+
+    def test_a_block_that_shapes_a_name_otherwise(self, trace):
+        def described(k: Kernel) -> None:
+            """A kept tile in one block, a value of the loop in the next, a row factor after both."""
+            r = Rows(k)
+            mode = k.scalar("mode", i32, high=3)
+            first = k.tensor("first", bf16, (r.rows, 128), access="write")
+            second = k.tensor("second", bf16, (r.rows, 128), access="write")
+            value = k.load(r.source[r.block], r.layout)
+            with k.when(mode == 1):
+                part = value * 2.0
+                k.store(first[r.block], part)
+            with k.when(mode == 2):
+                part = value * 3.0
+                more = part + 1.0
+                k.store(second[r.block], more)
+            part = k.row_sum(value)
+            k.store(r.target[r.block], value * part)
+
+        text = text_of(trace(described))
+        assert "float part[kVector];" in text and "const float part = value[i] * 3.0f;" in text
+        assert "more[i] = part + 1.0f;" in text and "target_row[i] = value[i] * part;" in text
+
+    def test_a_value_of_a_block_is_not_taken_for_a_later_parameter(self, trace):
+        def described(k: Kernel) -> None:
+            """The block's value escapes, and a parameter takes its name."""
+            r = Rows(k)
+            mode = k.scalar("mode", i32, high=3)
+            extra = k.tensor("extra", bf16, (r.rows, 128), access="write")
+            value = k.load(r.source[r.block], r.layout)
+            with k.when(mode == 1):
+                factor = k.row_sum(value)
+                k.store(extra[r.block], value * factor)
+            old = factor
+            k.scalar("factor", f32)
+            k.store(r.target[r.block], value * old)
+
+        refused(trace, described, "KW0412", "'factor'")
+
+    def test_a_parameter_declared_in_a_block_is_the_whole_kernel_s(self, trace):
+        def described(k: Kernel) -> None:
+            """The parameter's name is taken again."""
+            r = Rows(k)
+            mode = k.scalar("mode", i32, high=3)
+            value = k.load(r.source[r.block], r.layout)
+            with k.when(mode == 1):
+                extra = k.tensor("extra", bf16, (r.rows, 128), access="write")
+                k.store(extra[r.block], value)
+            k.scalar("extra", f32)
+
+        refused(trace, described, "KW0102", "'extra' is already taken")
+
+    def test_an_empty_block_is_refused(self, trace):
+        def described(k: Kernel) -> None:
+            """Nothing inside."""
+            r = Rows(k)
+            mode = k.scalar("mode", i32, high=3)
+            value = k.load(r.source[r.block], r.layout)
+            with k.when(mode == 1):
+                pass
+            k.store(r.target[r.block], value)
+
+        refused(trace, described, "KW0606", "empty")
+
+    def test_a_condition_that_is_never_true_leaves_nothing_behind(self, trace):
+        def described(k: Kernel) -> None:
+            """A part that limits rule out, with a value of its own."""
+            r = Rows(k)
+            mode = k.scalar("mode", i32, high=3)
+            extra = k.tensor("extra", bf16, (r.rows, 128), access="write")
+            value = k.load(r.source[r.block], r.layout)
+            other = k.load(k.tensor("other", bf16, (r.rows, 128))[r.block], r.layout, name="other_row")
+            doubled = other * 2.0
+            total = k.row_sum(doubled)
+            with k.when(mode > 9):
+                k.store(extra[r.block], value * total)
+            k.store(r.target[r.block], value)
+
+        text = text_of(trace(described))
+        body = text.partition('extern "C"')[2].partition("{\n")[2]
+        assert not any(name in body for name in ("doubled", "total", "other_row", "extra", "sum_over_lanes"))
+        assert "\n\n\n" not in body and "\n\n}" not in body
+
+    def test_a_program_whose_only_store_is_ruled_out_is_refused(self, trace):
+        def described(k: Kernel) -> None:
+            """Nothing would be stored."""
+            r = Rows(k)
+            mode = k.scalar("mode", i32, high=3)
+            value = k.load(r.source[r.block], r.layout)
+            with k.when(mode > 9):
+                k.store(r.target[r.block], value)
+
+        refused(trace, described, "KW0605", "prove false")
+
+    def test_a_variant_switch_is_folded_with_its_constant(self, trace):
+        def described(k: Kernel) -> None:
+            """A constant decides."""
+            r = Rows(k)
+            gated = k.constant("gated", 1, "the gated variant")
+            value = k.load(r.source[r.block], r.layout)
+            with k.when(gated == 1):
+                k.store(r.target[r.block], value * 2.0)
+
+        text = text_of(trace(described))
+        assert "kGated" not in text and "if (in_range) {" in text
+
+    def test_an_unused_value_is_known_by_its_definition(self, trace):
+        def described(k: Kernel) -> None:
+            """The same name is used in the other block."""
+            r = Rows(k)
+            mode = k.scalar("mode", i32, high=3)
+            extra = k.tensor("extra", bf16, (r.rows, 128), access="write")
+            value = k.load(r.source[r.block], r.layout)
+            with k.when(mode == 1):
+                part = value * 2.0
+                k.store(extra[r.block], value)
+            with k.when(mode == 2):
+                part = value * 3.0
+                k.store(r.target[r.block], part)
+
+        refused(trace, described, "KW0606", "'part' is never used", "part = value * 2.0")
+
+
+def test_an_unused_constant_is_refused(trace):
+    def described(k: Kernel) -> None:
+        """A spare number."""
+        r = Rows(k)
+        k.constant("spare", 3, "nobody needs it")
+        value = k.load(r.source[r.block], r.layout)
+        k.store(r.target[r.block], value)
+
+    refused(trace, described, "KW0606", "'kSpare'")
+
+
+@pytest.mark.parametrize("shape", [(256, 32, i64, HIGH), (128, 128, i64, 1), (128, 128, i64, 8)])
+def test_what_folds_to_nothing_is_not_declared(trace, shape):
+    columns, threads, dtype, high = shape
+
+    def described(k: Kernel) -> None:
+        """A copy in a corner of the layouts."""
+        rows = k.scalar("rows", dtype, low=high if high == 8 else 0, high=high)
+        source = k.tensor("source", bf16, (rows, columns))
+        target = k.tensor("target", bf16, (rows, columns), access="write")
+        layout = k.vector_rows(columns, threads=threads)
+        block = k.blocks(rows, step=layout)
+        value = k.load(source[block], layout)
+        k.store(target[block], value)
+
+    text = text_of(trace(described))
+    code = re.sub(r"//.*", "", text)
+    for name in re.findall(r"constexpr \w+ (k\w+) =|const bool (\w+) =", code):
+        found = name[0] or name[1]
+        assert len(re.findall(rf"\b{found}\b", code)) > 1, f"{found} is declared and not used"
+
+
+@pytest.mark.parametrize("kind", ["integer", "remainder", "float", "tile"])
+def test_a_division_by_zero_is_refused(trace, kind):
+    def described(k: Kernel) -> None:
+        """A quotient that has no value."""
+        r = Rows(k)
+        mode = k.scalar("mode", i32, high=3)
+        value = k.load(r.source[r.block], r.layout)
+        if kind == "integer":
+            mode // 0
+        elif kind == "remainder":
+            mode % 0
+        elif kind == "float":
+            value / k.constant("none", 0).to(f32)
+        else:
+            value.to(i32) % 0
+
+    refused(trace, described, "KW0704", "by zero")
+
+
+def test_data_is_left_alone_and_scalars_beside_it_are_not(trace):
+    def described(k: Kernel, wrong: bool = False) -> None:
+        """Integer tiles and a product of scalars."""
+        r = Rows(k)
+        many = k.scalar("many", i32, high=1 << 20)
+        value = k.load(r.source[r.block], r.layout)
+        whole = value.to(i32)
+        doubled = whole * 2
+        shifted = doubled + many * (many if wrong else 4)
+        k.store(r.target[r.block], shifted.to(f32))
+
+    assert "const int doubled = whole * 2;" in text_of(trace(described))
+
+    def wrong(k: Kernel) -> None:
+        """The same with a product that can overflow."""
+        described(k, wrong=True)
+
+    refused(trace, wrong, "KW0206", "many in 0..1048576")

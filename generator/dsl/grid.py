@@ -108,10 +108,9 @@ class GridWords:
 
         Another value may have taken the name meanwhile, so a variable is known by the very object that says where it was named.
         """
-        given = {parameter.name for parameter in self._kernel.parameters}
         for variable in variables_in(part):
             name, named = variable.name, variable.source
-            if named is UNKNOWN or name in given:
+            if named is UNKNOWN:
                 continue
             if self._kernel.names.get(name) is not named:
                 raise PipelineFault(

@@ -33,6 +33,7 @@ class Kernel(ParameterWords, RowWords, MathWords, ScheduleWords):
         self.reserved = names.GENERATED | reserved
         self.parameters: list[TensorParameter | ScalarParameter] = []
         self.constants: dict[str, NamedConstant] = {}
+        self.own_constants: set[str] = set()
         self.asserts: list[StaticAssert] = []
         self.blocks_of: ir.Blocks | None = None
         self.threads: int | None = None
@@ -70,7 +71,9 @@ class Kernel(ParameterWords, RowWords, MathWords, ScheduleWords):
             raise ExpressionFault(
                 "KW0701", f"constant {name!r}: {value!r}", source, detail="a named constant is an int of 32 bits."
             )
-        return Value(self, self.named_constant(name, integer(value), value, i32, reason, source))
+        named = self.named_constant(name, integer(value), value, i32, reason, source)
+        self.own_constants.add(str(named.name))
+        return Value(self, named)
 
     def named_constant(
         self, name: str, value: Expr, number: int | float, dtype: DType, reason: str, source: Source
@@ -142,6 +145,10 @@ class Kernel(ParameterWords, RowWords, MathWords, ScheduleWords):
         self.own(condition.kernel, "condition", source)
         with self.scope(), self.body() as body:
             yield
+        if not body:
+            raise ProgramFault(
+                "KW0606", "the block of k.when is empty", source, fix="Put something into it, or remove it."
+            )
         if any(isinstance(op, ir.Produce | ir.Consume | ir.RoleBody) for op in ir.walk(tuple(body))):
             raise PipelineFault(
                 "KW0411", "a pipeline or a role inside k.when", source, fix="Put the condition inside the stage."
@@ -182,12 +189,12 @@ class Kernel(ParameterWords, RowWords, MathWords, ScheduleWords):
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Names claimed inside are the block's own: another block may use them again."""
+        """Names claimed inside are the block's own: another block may use them again. Parameters are the whole kernel's."""
         outer = dict(self.names)
         try:
             yield
         finally:
-            self.names = outer
+            self.names = outer | {p.name: self.names[p.name] for p in self.parameters if p.name in self.names}
 
     def claim(self, name: str, what: str) -> Source:
         """Register a name given in words; returns where."""

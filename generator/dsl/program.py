@@ -15,7 +15,7 @@ from kernwright.generator.errors import KernelError, ProgramFault
 from kernwright.generator.instructions import wrapper_names
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.source import Source
-from kernwright.generator.ir.uses import names_read
+from kernwright.generator.ir.uses import constants, definitions_read
 
 Function = Callable[..., None]
 
@@ -51,6 +51,7 @@ class ProgramSource:
         if not any(isinstance(op, ir.StoreTile | ir.CopyOut) for op in ir.walk(body)):
             raise ProgramFault("KW0605", f"program {self.symbol!r} stores nothing", self.source)
         _check_used(body)
+        _check_constants(kernel, body)
         return ir.Description(
             family=self.family,
             name=self.name,
@@ -160,9 +161,28 @@ def _check_program(family: str, archs: tuple[str, ...], function: Function, sour
 def _check_used(body: tuple[ir.Operation, ...]) -> None:
     """Every named value is read by something: an unused variable would be a compiler warning without the author's line."""
     operations = ir.walk(body)
-    read = {name for operation in operations for name in names_read(operation)}
+    read = {definition for operation in operations for definition in definitions_read(operation)}
+    ordered = {name for operation in operations if isinstance(operation, ir.Consume) for name in operation.after}
     for operation in operations:
-        if isinstance(operation, ir.LoadTile | ir.Elementwise | ir.RowReduce) and operation.name not in read:
+        if not isinstance(operation, ir.LoadTile | ir.Elementwise | ir.RowReduce):
+            continue
+        if id(operation.source) not in read and operation.name not in ordered:
             raise ProgramFault(
                 "KW0606", f"value {operation.name!r} is never used", operation.source, fix="Use it, or remove the line."
+            )
+
+
+def _check_constants(kernel: Kernel, body: tuple[ir.Operation, ...]) -> None:
+    """Every constant that the author named is used; those of layouts and functions are the generator's own affair."""
+    places = (
+        body,
+        tuple(kernel.parameters),
+        tuple(kernel.asserts),
+        tuple(row.value for row in kernel.constants.values()),
+    )
+    used = {constant.name for constant in constants((*places, kernel.blocks_of))}
+    for name, row in kernel.constants.items():
+        if name in kernel.own_constants and name not in used:
+            raise ProgramFault(
+                "KW0606", f"constant {name!r} is never used", row.constant.source, fix="Use it, or remove the line."
             )

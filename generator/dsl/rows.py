@@ -167,7 +167,10 @@ class RowWords:
             for op in ir.walk(tuple(body))
         ):
             raise ProgramFault(
-                "KW0607", f"tensor {parameter.name!r} is stored twice", source, detail="The first store would be lost."
+                "KW0607",
+                f"tensor {parameter.name!r} is stored twice",
+                source,
+                detail="In one block the first store would be lost.",
             )
         layout = value.layout
         if not isinstance(value.expr, Var):

@@ -156,6 +156,8 @@ class Value:
                     source,
                     fix=f"Convert first: value.to(f32) is exact for {side.dtype}.",
                 )
+        if op in ("/", "%") and is_zero(right.expr):
+            raise ExpressionFault("KW0704", f"`{op}` by zero", source, fix="Divide by something else.")
         try:
             expr = Binary(op, left.expr, right.expr, source)
         except TypeError as error:
@@ -163,6 +165,17 @@ class Value:
                 "KW0201", f"`{op}` does not combine {left.dtype} and {right.dtype}", source, detail=str(error)
             ) from None
         return self.kernel.record(expr, *join(left, right, source))
+
+
+def is_zero(expr: Expr) -> bool:
+    """Whether an expression is a constant zero, converted or not."""
+    match expr:
+        case Const(value=value):
+            return value == 0
+        case Cast(operand=operand):
+            return is_zero(operand)
+        case _:
+            return False
 
 
 def constant(value: Number, like: DType, source: Source) -> Const:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kernwright.generator.arch import Architecture
 from kernwright.generator.emit.expressions import print_expression
 from kernwright.generator.ir.digest import digest
-from kernwright.generator.ir.expr import Const, Expr, children, rebuild
+from kernwright.generator.ir.expr import Expr, without_names
 from kernwright.generator.ir.program import Launch, LoweredProgram, Parameter, TensorParameter
 from kernwright.runtime.manifest import SCHEMA, closure_digest
 
@@ -116,10 +116,4 @@ def _launch(launch: Launch) -> dict[str, object]:
 
 def _text(expr: Expr) -> str:
     """An expression with numbers in place of named constants: the record stands alone, without the kernel's table."""
-    return print_expression(_unnamed(expr))
-
-
-def _unnamed(expr: Expr) -> Expr:
-    if isinstance(expr, Const):
-        return replace(expr, name=None)
-    return rebuild(expr, tuple(_unnamed(child) for child in children(expr)))
+    return print_expression(without_names(expr))

@@ -10,7 +10,7 @@ from kernwright.generator.emit.headers import include_of
 from kernwright.generator.emit.templates import environment, header_line
 from kernwright.generator.instructions import lookup
 from kernwright.generator.ir import names
-from kernwright.generator.ir.expr import Expr
+from kernwright.generator.ir.expr import Expr, without_names
 from kernwright.generator.ir.program import LoweredProgram, NamedConstant, Parameter, StaticAssert, TensorParameter
 from kernwright.generator.ir.statement import (
     ArrayOperand,
@@ -112,14 +112,20 @@ class _Printer:
 
 def _contract(program: LoweredProgram) -> list[str]:
     """How the kernel is to be launched, for a reader who has only the text."""
-    grid = [print_expression(extent) for extent in program.launch.grid]
+    table = frozenset(str(row.constant.name) for row in program.constants)
+    grid = [print_expression(without_names(extent, table)) for extent in program.launch.grid]
     while len(grid) > 1 and grid[-1] == "1":
         grid.pop()
     alignments = sorted({tensor.alignment for tensor in program.tensors})
     aligned = " or ".join(str(number) for number in alignments)
     lines = [f"Launch: {' x '.join(grid)} blocks of {names.THREADS} threads."]
     written = [tensor.name for tensor in program.tensors if tensor.access != "read"]
-    lines.append(f"Tensors are contiguous and {aligned}-byte aligned; {' and '.join(written)} overlaps no other.")
+    apart = (
+        f"{written[0]} overlaps no other"
+        if len(written) == 1
+        else f"{', '.join(written)} overlap no other and not each other"
+    )
+    lines.append(f"Tensors are contiguous and {aligned}-byte aligned; {apart}.")
     return lines
 
 

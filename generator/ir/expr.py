@@ -179,3 +179,10 @@ def rebuild(expr: Expr, operands: tuple[Expr, ...]) -> Expr:
 def integer(value: int, dtype: DType = i32) -> Const:
     """An unnamed integer constant."""
     return Const(value, dtype)
+
+
+def without_names(expr: Expr, keep: frozenset[str] = frozenset()) -> Expr:
+    """The expression with numbers in place of named constants, but for those in `keep`."""
+    if isinstance(expr, Const):
+        return expr if expr.name is None or expr.name in keep else Const(expr.value, expr.dtype, None, expr.source)
+    return rebuild(expr, tuple(without_names(child, keep) for child in children(expr)))

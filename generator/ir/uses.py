@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 
 from kernwright.generator.ir.description import Consume, Operation
-from kernwright.generator.ir.expr import Var
+from kernwright.generator.ir.expr import Const, Var
 
 
 def names_read(operation: Operation) -> set[str]:
@@ -16,13 +16,33 @@ def names_read(operation: Operation) -> set[str]:
     return ordered | {name for part in inner for name in _variables(part)}
 
 
+def definitions_read(operation: Operation) -> set[int]:
+    """Identities of the sources at which the values that an operation reads were named: two blocks may name two values alike."""
+    inner = [getattr(operation, f.name) for f in fields(operation) if f.compare and f.name != "body"]
+    return {id(variable.source) for part in inner for variable in variables(part)}
+
+
 def _variables(node: object) -> Iterator[str]:
-    if isinstance(node, Var):
-        yield node.name
+    yield from (variable.name for variable in variables(node))
+
+
+def constants(node: object) -> Iterator[Const]:
+    """Every constant inside a node, bodies of blocks included, with repetitions."""
+    yield from (leaf for leaf in _leaves(node) if isinstance(leaf, Const))
+
+
+def variables(node: object) -> Iterator[Var]:
+    """Every variable inside a node, bodies of blocks included, with repetitions."""
+    yield from (leaf for leaf in _leaves(node) if isinstance(leaf, Var))
+
+
+def _leaves(node: object) -> Iterator[Const | Var]:
+    if isinstance(node, Const | Var):
+        yield node
     elif isinstance(node, tuple):
         for item in node:
-            yield from _variables(item)
+            yield from _leaves(item)
     elif is_dataclass(node) and not isinstance(node, type):
         for f in fields(node):
             if f.compare:
-                yield from _variables(getattr(node, f.name))
+                yield from _leaves(getattr(node, f.name))

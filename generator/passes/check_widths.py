@@ -8,45 +8,50 @@ the elements of integer tiles is data, not an index: nothing bounds it but the a
 from __future__ import annotations
 
 from kernwright.generator.errors import TensorFault
-from kernwright.generator.ir.expr import Element, Expr, children
+from kernwright.generator.ir.expr import Element, Expr, Var, children
 from kernwright.generator.ir.source import UNKNOWN, Source
 from kernwright.generator.ir.statement import Assign, Declare, Execute, If, Let, Pointer, Repeat, Statement
 from kernwright.generator.passes.ranges import Range, range_of, width_proof
 
 
-def check_widths(statements: tuple[Statement, ...], facts: dict[str, Range] | None = None) -> None:
+def check_widths(statements: tuple[Statement, ...]) -> None:
     """Raise TensorFault KW0206 for the first integer expression that can leave its type."""
-    known = dict(facts or {})
+    _block(statements, {}, frozenset())
+
+
+def _block(statements: tuple[Statement, ...], facts: dict[str, Range], data: frozenset[str]) -> None:
+    """Check a block; `data` are the names of values that come from elements or floats."""
+    known = dict(facts)
     for statement in statements:
         match statement:
             case Let(var, value):
-                _check(value, known, statement.source)
-                if var.dtype.is_integer:
+                _check(value, known, data, statement.source)
+                if _is_data(value, data):
+                    data |= {var.name}
+                elif var.dtype.is_integer:
                     known[var.name] = range_of(value, known)
             case Declare(value=value) | Assign(value=value):
-                _check(value, known, statement.source)
+                _check(value, known, data, statement.source)
             case Repeat(index, count, body):
-                _check(count, known, statement.source)
-                check_widths(body, known | {index.name: Range(0, max(0, range_of(count, known).high - 1))})
+                _check(count, known, data, statement.source)
+                _block(body, known | {index.name: Range(0, max(0, range_of(count, known).high - 1))}, data)
             case If(condition, then, otherwise):
-                _check(condition, known, statement.source)
-                check_widths(then, known)
-                check_widths(otherwise, known)
+                _check(condition, known, data, statement.source)
+                _block(then, known, data)
+                _block(otherwise, known, data)
             case Execute(operands=operands):
                 for operand in operands:
                     if isinstance(operand, Pointer):
-                        _check(operand.offset, known, statement.source)
+                        _check(operand.offset, known, data, statement.source)
             case _:
                 pass
 
 
-def _check(expr: Expr, facts: dict[str, Range], source: Source) -> None:
-    """Check the largest integer parts of an expression; floats around them cannot overflow silently."""
-    if not expr.dtype.is_integer:
+def _check(expr: Expr, facts: dict[str, Range], data: frozenset[str], source: Source) -> None:
+    """Check the largest parts of an expression that are integers and no data; floats around them cannot overflow silently."""
+    if not expr.dtype.is_integer or _is_data(expr, data):
         for child in children(expr):
-            _check(child, facts, source)
-        return
-    if _is_data(expr):
+            _check(child, facts, data, source)
         return
     proof = width_proof(expr, facts)
     if proof.leaving is not None:
@@ -60,6 +65,12 @@ def _check(expr: Expr, facts: dict[str, Range], source: Source) -> None:
         )
 
 
-def _is_data(expr: Expr) -> bool:
+def _is_data(expr: Expr, data: frozenset[str]) -> bool:
     """Whether a value comes from tile elements or from floats, of which no range is known."""
-    return isinstance(expr, Element) or expr.dtype.is_float or any(_is_data(child) for child in children(expr))
+    named = isinstance(expr, Var) and expr.name in data
+    return (
+        named
+        or isinstance(expr, Element)
+        or expr.dtype.is_float
+        or any(_is_data(child, data) for child in children(expr))
+    )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernwright.generator.arch import Architecture
-from kernwright.generator.errors import LayoutFault
+from kernwright.generator.errors import LayoutFault, ProgramFault
 from kernwright.generator.instructions import lookup, table
+from kernwright.generator.ir import names
 from kernwright.generator.ir.description import Description
 from kernwright.generator.ir.expr import Call, Expr, children
-from kernwright.generator.ir.program import LoweredProgram
+from kernwright.generator.ir.program import LoweredProgram, NamedConstant
 from kernwright.generator.ir.statement import (
     ArrayOperand,
     Assign,
@@ -22,6 +23,7 @@ from kernwright.generator.ir.statement import (
     Statement,
 )
 from kernwright.generator.passes.check_widths import check_widths
+from kernwright.generator.passes.eliminate import eliminate, names_in, variables_of
 from kernwright.generator.passes.lower_rows import lower_rows
 from kernwright.generator.passes.simplify import Applied, simplify
 from kernwright.generator.passes.simplify_program import simplify_statements
@@ -47,7 +49,16 @@ def lower(description: Description, arch: Architecture) -> Lowered:
         )
     raw_body, launch = lower_rows(description, arch)
     check_widths(raw_body)
-    body, applied = simplify_statements(raw_body)
+    simplified, applied = simplify_statements(raw_body)
+    body = eliminate(simplified)
+    if not any(not lookup(name).pure and "global" in lookup(name).effects.writes for name in instructions_of(body)):
+        raise ProgramFault(
+            "KW0605",
+            f"program {description.symbol!r} stores nothing",
+            description.source,
+            where=f"on {arch.name}",
+            detail="its stores stand in conditions that its limits and constants prove false.",
+        )
     grid = tuple(simplify(extent).expr for extent in launch.grid)
     program = LoweredProgram(
         family=description.family,
@@ -55,7 +66,7 @@ def lower(description: Description, arch: Architecture) -> Lowered:
         arch=arch.name,
         doc=description.doc,
         parameters=description.parameters,
-        constants=description.constants,
+        constants=_used_constants(description, body),
         asserts=description.asserts,
         launch=type(launch)(
             launch.threads, (grid[0], grid[1], grid[2]), launch.cluster, launch.dynamic_shared_bytes, launch.min_blocks
@@ -65,6 +76,16 @@ def lower(description: Description, arch: Architecture) -> Lowered:
         source=description.source,
     )
     return Lowered(program, applied)
+
+
+def _used_constants(description: Description, body: tuple[Statement, ...]) -> tuple[NamedConstant, ...]:
+    """The rows of the table that the text still speaks of: in the body, in an assertion, in a launch bound or in another row."""
+    used = names_in(body) | {names.THREADS, names.BLOCKS_PER_SM}
+    used |= {name for item in description.asserts for name in variables_of(item.condition)}
+    for row in reversed(description.constants):
+        if row.constant.name in used:
+            used |= variables_of(row.value)
+    return tuple(row for row in description.constants if row.constant.name in used)
 
 
 def instructions_of(body: tuple[Statement, ...]) -> tuple[str, ...]:

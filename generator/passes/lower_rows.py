@@ -191,8 +191,10 @@ class RowLowering:
     def _when(self, block: ir.When) -> None:
         """A condition that is the same in the whole block, so that its shuffles find every lane."""
         outer, self.statements = self.statements, []
+        arrays = set(self.arrays)
         self._operations(list(block.body))
         inner = tuple(self.statements[1:] if isinstance(self.statements[0], Blank) else self.statements)
+        self.arrays = arrays  # names of the block are its own: another block may give them another shape
         self.statements = [*outer, Blank(), If(self._scalar(block.condition), inner, source=block.source)]
 
     # ---- addresses
