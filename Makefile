@@ -33,7 +33,7 @@ test: $(VENV)/.test toolchain
 
 # The generator under every other supported Python that this machine has: the same bytes, the same names.
 PYTHONS := build/pythons
-GENERATOR_TESTS := tests/test_names.py tests/test_rows.py tests/test_lowering.py tests/test_layouts.py tests/test_symbolic.py
+GENERATOR_TESTS := tests/test_names.py tests/test_rows.py tests/test_rows_values.py tests/test_rows_conditions.py tests/test_lowering.py tests/test_layouts.py tests/test_symbolic.py
 test-pythons: $(VENV)/.test
 	@for version in 3.11 3.12 3.13; do \
 	  for python in python$$version $$HOME/.pyenv/versions/$$version*/bin/python3; do \
