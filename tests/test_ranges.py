@@ -11,6 +11,7 @@ from support.c_semantics import INTEGERS, Undefined, converted, evaluate, type_o
 from support.expression_trees import inputs, trees
 
 from kernwright.generator.emit.expressions import print_expression
+from kernwright.generator.ir.evaluate import quotient, remainder
 from kernwright.generator.ir.expr import Binary, Call, Cast, Const, Element, Expr, Select, Unary, Var
 from kernwright.generator.ir.types import ALL_DTYPES, boolean, f32, i8, i16, i32, i64, u8, u32, u64
 from kernwright.generator.passes.ranges import (
@@ -21,9 +22,7 @@ from kernwright.generator.passes.ranges import (
     fits,
     full,
     must_widen,
-    quotient,
     range_of,
-    remainder,
     width_proof,
     wrap,
 )

@@ -20,8 +20,9 @@ import pytest
 from regenerate_standin import Description
 from regenerate_tree import ADD, COPY, REPOSITORY, Tree, check, lines, replaced, shipped_tree, small_tree, to_crlf
 
+from kernwright.generator.ir.names import HEADER_MARK
 from kernwright.generator.workflow.digest import bytes_sha256
-from kernwright.generator.workflow.plan import HEADER_MARK, carries_header
+from kernwright.generator.workflow.plan import carries_header
 from kernwright.generator.workflow.select import render
 
 KERNEL = "generated/toy/add.sm_90a.cu"

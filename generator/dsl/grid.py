@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from kernwright.generator.dsl.memory import Tensor
 from kernwright.generator.dsl.names import author_source
-from kernwright.generator.dsl.schedule_checks import MAXIMUM_GRID, upper, variables_in
+from kernwright.generator.dsl.schedule_checks import MAXIMUM_GRID, upper
 from kernwright.generator.dsl.value import Value
 from kernwright.generator.errors import PipelineFault, TensorFault
 from kernwright.generator.ir import description as ir
@@ -16,10 +16,12 @@ from kernwright.generator.ir.expr import Var
 from kernwright.generator.ir.program import TensorParameter
 from kernwright.generator.ir.source import UNKNOWN, Source
 from kernwright.generator.ir.types import i32
+from kernwright.generator.ir.uses import variables
 
 if TYPE_CHECKING:
     from kernwright.generator.dsl.kernel import Kernel
 
+OWN = ("body", "index")  # of a block: what is inside it, and the loop's own variable
 NAMING = ir.Elementwise | ir.LoadTile | ir.ReadShared | ir.ReadAccumulator | ir.RowReduce  # what gives a value its name
 
 
@@ -108,7 +110,7 @@ class GridWords:
 
         Another value may have taken the name meanwhile, so a variable is known by the very object that says where it was named.
         """
-        for variable in variables_in(part):
+        for variable in variables(part, skip=OWN):
             name, named = variable.name, variable.source
             if named is UNKNOWN:
                 continue

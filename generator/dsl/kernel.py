@@ -238,7 +238,7 @@ class Kernel(ParameterWords, RowWords, MathWords, ScheduleWords):
                 "KW0202", f"{name!r} belongs to another program", source, fix="Declare it in this program."
             )
 
-    # ---- private
+    # ---- naming, for the other words of the language
 
     def named(self, value: Value) -> Value:
         """The value under the author's name for it, if the running expression is assigned; otherwise the value itself."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernwright.generator.dsl.names import assigned_name, author_source
-from kernwright.generator.dsl.value import Number, Value
+from kernwright.generator.dsl.value import Value
 from kernwright.generator.errors import LayoutFault, PipelineFault, TensorFault
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.description import Extent, Fragment
@@ -251,8 +251,3 @@ class AccumulatorHandle:
                 fix="Load the value with the accumulator's `layout`.",
             )
         self.kernel.emit(ir.SetAccumulator(self.accumulator.name, value.expr, source))
-
-
-def origin_of(items: tuple[Value | Number, ...]) -> tuple[Expr, ...]:
-    """Coordinates as expressions."""
-    return tuple(item.expr if isinstance(item, Value) else integer(int(item)) for item in items)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
-
 from kernwright.generator.dsl.memory import Box, SharedHandle, Tensor
 from kernwright.generator.dsl.value import Value
 from kernwright.generator.errors import LayoutFault, TensorFault
@@ -15,7 +12,6 @@ from kernwright.generator.ir.layout import VectorRows
 from kernwright.generator.ir.source import Source
 from kernwright.generator.ir.types import bf16, i32
 
-OWN = ("body", "index")  # of a block: what is inside it, and the loop's own variable
 MAXIMUM_GRID = ((1 << 31) - 1, 65535, 65535)  # blocks along x, y and z
 
 
@@ -123,19 +119,6 @@ def check_register_operand(value: Value, source: Source) -> Var:
             fix="Fetch it with dtype=bf16, or round it with k.operand(...).",
         )
     return value.expr
-
-
-def variables_in(part: object) -> Iterator[Var]:
-    """Every variable in an operation itself, without what a block holds, or in expressions."""
-    if isinstance(part, Var):
-        yield part
-    elif isinstance(part, tuple):
-        for item in part:
-            yield from variables_in(item)
-    elif is_dataclass(part) and not isinstance(part, type):
-        for f in fields(part):
-            if f.compare and f.name not in OWN:
-                yield from variables_in(getattr(part, f.name))
 
 
 def upper(extent: Expr) -> int:

@@ -7,11 +7,10 @@ of the function `run` is: tensors in the program's order, then the scalars that 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from kernwright.generator.emit.expressions import print_expression
 from kernwright.generator.emit.templates import environment, header_line
-from kernwright.generator.ir.expr import Binary, Const, Expr, Var, children, rebuild
+from kernwright.generator.ir.expr import Binary, Const, Expr, Var, children, without_names
 from kernwright.generator.ir.program import LoweredProgram, ScalarParameter, TensorParameter
 from kernwright.generator.ir.reserved import is_reserved
 from kernwright.generator.ir.source import Source
@@ -120,13 +119,7 @@ def _print(expr: Expr) -> str:
 
 def _text(exprs: tuple[Expr, ...]) -> str:
     """`[rows, 128]` for messages: numbers in place of named constants, without the suffixes of literals."""
-    return "[" + ", ".join(re.sub(r"\b(\d+)(?:ull|ll|u)\b", r"\1", _print(_unnamed(expr))) for expr in exprs) + "]"
-
-
-def _unnamed(expr: Expr) -> Expr:
-    if isinstance(expr, Const):
-        return replace(expr, name=None)
-    return rebuild(expr, tuple(_unnamed(child) for child in children(expr)))
+    return "[" + ", ".join(re.sub(r"\b(\d+)(?:ull|ll|u)\b", r"\1", _print(without_names(expr))) for expr in exprs) + "]"
 
 
 def _list(exprs: tuple[Expr, ...]) -> str:

@@ -7,7 +7,18 @@ from collections.abc import Callable
 
 from kernwright.generator.ir.expr import Binary, Cast, Const, Expr, Select, Unary
 
-_SIMPLE: dict[str, Callable[[int, int], int]] = {
+
+def quotient(a: int, b: int) -> int:
+    """`a / b` as C++ computes it, truncating toward zero. Exact for integers of any size; `b` is not zero."""
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def remainder(a: int, b: int) -> int:
+    """`a % b` as C++ computes it: it has the sign of `a`. `b` is not zero."""
+    return a - b * quotient(a, b)
+
+
+_OPERATORS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
@@ -22,6 +33,8 @@ _SIMPLE: dict[str, Callable[[int, int], int]] = {
     ">=": operator.ge,
     "==": operator.eq,
     "!=": operator.ne,
+    "/": quotient,
+    "%": remainder,
 }
 
 
@@ -58,7 +71,4 @@ def _binary(op: str, left: int | None, right: int | None) -> int | None:
         or (op in ("<<", ">>") and not 0 <= right < 32)
     ):
         return None
-    if op in ("/", "%"):
-        quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
-        return quotient if op == "/" else left - quotient * right
-    return int(_SIMPLE[op](left, right))
+    return int(_OPERATORS[op](left, right))

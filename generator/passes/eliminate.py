@@ -28,7 +28,7 @@ from kernwright.generator.ir.statement import (
 def eliminate(statements: tuple[Statement, ...]) -> tuple[Statement, ...]:
     """The statements without dead ones, to a fixpoint."""
     while True:
-        needed = _read_in(statements)
+        needed = names_in(statements)
         kept = _tidy(_keep(statements, needed))
         if kept == statements:
             return kept
@@ -92,8 +92,8 @@ def _tidy(statements: tuple[Statement, ...]) -> tuple[Statement, ...]:
     return tuple(kept)
 
 
-def _read_in(statements: tuple[Statement, ...]) -> set[str]:
-    """Names that some statement reads; an accumulation does not read its own target."""
+def names_in(statements: tuple[Statement, ...]) -> set[str]:
+    """Names that some statement reads, named constants among them; an accumulation does not read its own target."""
     names: set[str] = set()
     for statement in statements:
         match statement:
@@ -106,9 +106,9 @@ def _read_in(statements: tuple[Statement, ...]) -> set[str]:
                 names |= variables_of(value) - {own}
                 names |= variables_of(target.index) if isinstance(target, Element) else set()
             case Repeat(count=count, body=body):
-                names |= variables_of(count) | _read_in(body)
+                names |= variables_of(count) | names_in(body)
             case If(condition=condition, then=then, otherwise=otherwise):
-                names |= variables_of(condition) | _read_in(then) | _read_in(otherwise)
+                names |= variables_of(condition) | names_in(then) | names_in(otherwise)
             case Execute(instruction=instruction, operands=operands):
                 names |= {
                     name for operand in operands for name in _operand(operand, _only_fills_registers(instruction))
@@ -134,8 +134,3 @@ def variables_of(expr: Expr) -> set[str]:
     name = getattr(expr, "name", None)
     own |= {name} if name else set()
     return own | {inner for child in children(expr) for inner in variables_of(child)}
-
-
-def names_in(statements: tuple[Statement, ...]) -> set[str]:
-    """Every name that the text of the statements reads, named constants among them."""
-    return _read_in(statements)

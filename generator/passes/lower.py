@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernwright.generator.arch import Architecture
 from kernwright.generator.errors import LayoutFault, ProgramFault
@@ -51,7 +51,8 @@ def lower(description: Description, arch: Architecture) -> Lowered:
     check_widths(raw_body)
     simplified, applied = simplify_statements(raw_body)
     body = eliminate(simplified)
-    if not any(not lookup(name).pure and "global" in lookup(name).effects.writes for name in instructions_of(body)):
+    instructions = instructions_of(body)
+    if not any(not lookup(name).pure and "global" in lookup(name).effects.writes for name in instructions):
         raise ProgramFault(
             "KW0605",
             f"program {description.symbol!r} stores nothing",
@@ -59,7 +60,7 @@ def lower(description: Description, arch: Architecture) -> Lowered:
             where=f"on {arch.name}",
             detail="its stores stand in conditions that its limits and constants prove false.",
         )
-    grid = tuple(simplify(extent).expr for extent in launch.grid)
+    x, y, z = (simplify(extent).expr for extent in launch.grid)
     program = LoweredProgram(
         family=description.family,
         name=description.name,
@@ -68,11 +69,9 @@ def lower(description: Description, arch: Architecture) -> Lowered:
         parameters=description.parameters,
         constants=_used_constants(description, body),
         asserts=description.asserts,
-        launch=type(launch)(
-            launch.threads, (grid[0], grid[1], grid[2]), launch.cluster, launch.dynamic_shared_bytes, launch.min_blocks
-        ),
+        launch=replace(launch, grid=(x, y, z)),
         body=body,
-        instructions=instructions_of(body),
+        instructions=instructions,
         source=description.source,
     )
     return Lowered(program, applied)

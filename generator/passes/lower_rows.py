@@ -69,7 +69,7 @@ class RowLowering:
                     self._reduce(reduce)
                     operations.pop(0)
                 case ir.Elementwise(extent=Extent.SCALAR | Extent.ROWS) as factor:
-                    self.statements.append(Let(self._var(factor), self._scalar(factor.value), source=factor.source))
+                    self.statements.append(Let(self._var(factor), self._element(factor.value), source=factor.source))
                     operations.pop(0)
                 case ir.Elementwise():
                     self._elementwise(_take_elementwise(operations), operations)
@@ -195,7 +195,7 @@ class RowLowering:
         self._operations(list(block.body))
         inner = tuple(self.statements[1:] if isinstance(self.statements[0], Blank) else self.statements)
         self.arrays = arrays  # names of the block are its own: another block may give them another shape
-        self.statements = [*outer, Blank(), If(self._scalar(block.condition), inner, source=block.source)]
+        self.statements = [*outer, Blank(), If(self._element(block.condition), inner, source=block.source)]
 
     # ---- addresses
 
@@ -250,11 +250,6 @@ class RowLowering:
             case Call(function=function):
                 self._entry(function, expr.source)
         return rebuild(expr, tuple(self._element(child) for child in children(expr)))
-
-    def _scalar(self, expr: Expr) -> Expr:
-        if isinstance(expr, Call):
-            self._entry(expr.function, expr.source)
-        return rebuild(expr, tuple(self._scalar(child) for child in children(expr)))
 
     def _entry(self, name: str, source: Source) -> str:
         """The name of an instruction after checking that this architecture has it."""

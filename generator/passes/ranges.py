@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from kernwright.generator.ir.evaluate import quotient, remainder
 from kernwright.generator.ir.expr import (
     COMPARISONS,
     LOGICAL,
@@ -60,16 +61,6 @@ Facts = Mapping[str, Range]
 def full(dtype: DType) -> Range:
     """Every value of an integer type."""
     return Range(dtype.low, dtype.high)
-
-
-def quotient(a: int, b: int) -> int:
-    """`a / b` as C++ computes it, truncating toward zero. Exact for integers of any size; `b` is not zero."""
-    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-
-
-def remainder(a: int, b: int) -> int:
-    """`a % b` as C++ computes it: it has the sign of `a`. `b` is not zero."""
-    return a - b * quotient(a, b)
 
 
 def wrap(value: int, dtype: DType) -> int:
