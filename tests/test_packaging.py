@@ -52,7 +52,8 @@ def built(tmp_path_factory) -> dict[str, Path]:
     wheel = build("wheel", tree, base / "wheel")
     sdist = build("sdist", tree, base / "sdist")
     with tarfile.open(sdist) as archive:
-        archive.extractall(base / "unpacked", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # the first releases of Python 3.11 have none
+        archive.extractall(base / "unpacked")
     (inner,) = (base / "unpacked").iterdir()
     again = build("wheel", inner, base / "again")
     return {"wheel": wheel, "again": again}
