@@ -2,6 +2,8 @@
 /* The host side that every kernwright library shares: argument checks and the CUDA driver, in plain C.
  *
  * A binding defines KW_PROGRAM, KW_THREADS, KW_CLUSTER and KW_SHARED_BYTES (the dynamic part) and includes this file.
+ * It may define KW_TENSOR_MAPS (how many the kernel takes), KW_OVERSIZED (more shared memory than a block usually gets)
+ * and KW_DEPENDENT (the launch may begin before the kernel ahead of it in the stream has ended); all are 0 otherwise.
  * The build defines KW_CUBIN (file of the machine code), KW_ARCHITECTURE ("sm_90a"), KW_MAJOR and KW_MINOR (its compute
  * capability). Functions return 0, or -1 after raising an error that names the program, the argument, what was expected
  * and what came. Nothing of CUDA is linked: the driver is opened at the first launch, so a library loads anywhere.
@@ -21,6 +23,16 @@
 #include <string.h>
 #include <tvm/ffi/c_api.h>
 #include <tvm/ffi/extra/c_env_api.h>
+
+#ifndef KW_TENSOR_MAPS
+#define KW_TENSOR_MAPS 0
+#endif
+#ifndef KW_OVERSIZED
+#define KW_OVERSIZED 0
+#endif
+#ifndef KW_DEPENDENT
+#define KW_DEPENDENT 0
+#endif
 
 /* The machine code, in read-only data. */
 extern const unsigned char kw_cubin[] __attribute__((visibility("hidden")));
@@ -218,6 +230,16 @@ static inline int kw_tensor(KwCall* call, int position, const char* name, DLData
   return kw_fold(tensor);
 }
 
+/* A tensor that may be None: it has no data then, and the checks that follow pass it. */
+static inline int kw_optional_tensor(KwCall* call, int position, const char* name, DLDataType dtype, int ndim,
+                                     int folded, KwTensor* tensor) {
+  if (call->args[position].type_index != kTVMFFINone)
+    return kw_tensor(call, position, name, dtype, ndim, folded, tensor);
+  memset(tensor, 0, sizeof *tensor);
+  tensor->name = name;
+  return 0;
+}
+
 /* `where` is "" or says which dimension of which tensor the number is. */
 static inline int kw_in_limits(const char* where, const char* name, long long value, long long low, long long high,
                                long long multiple) {
@@ -275,6 +297,7 @@ static inline int kw_real(const KwCall* call, int position, const char* name, do
 static inline int kw_layout(KwTensor* tensor, const char* shape_text, const int64_t* shape,
                             const char* strides_text, const int64_t* strides, int alignment) {
   const DLTensor* dl = tensor->dl;
+  if (dl == NULL) return 0; /* an optional tensor that is absent */
   int64_t elements = 1;
   uint64_t last = 0; /* offset of the last element; a tensor that claims more than there is may wrap around */
   for (int i = 0; i < tensor->ndim; ++i) {
@@ -324,11 +347,16 @@ static inline int kw_apart(const KwTensor* written, const KwTensor* const* other
 
 /* ---- the driver ---- */
 
+#if KW_TENSOR_MAPS
+#define KW_MAP_FUNCTIONS(X) X(cuTensorMapEncodeTiled)
+#else
+#define KW_MAP_FUNCTIONS(X)
+#endif
 #define KW_DRIVER_FUNCTIONS(X)                                                                             \
   X(cuInit) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGet) X(cuDeviceGetAttribute)                   \
   X(cuDevicePrimaryCtxRetain) X(cuCtxGetCurrent) X(cuCtxSetCurrent) X(cuCtxGetDevice) X(cuLibraryLoadData) \
   X(cuLibraryGetKernel) X(cuKernelGetFunction) X(cuKernelSetAttribute) X(cuThreadExchangeStreamCaptureMode) \
-  X(cuLaunchKernelEx)
+  X(cuLaunchKernelEx) KW_MAP_FUNCTIONS(X)
 
 #define KW_MEMBER(function) __typeof__(&function) function;
 static struct {
@@ -414,7 +442,7 @@ static inline int kw_set_up(int device) {
   CUfunction loaded;
   static const int cluster[3] = KW_CLUSTER;
   if (kw_load()) return -1;
-  if (KW_SHARED_BYTES > 48 * 1024)
+  if (KW_SHARED_BYTES > 48 * 1024 && !KW_OVERSIZED) /* the oversized mode of a launch takes the place of this limit */
     KW_TRY(cuKernelSetAttribute, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, KW_SHARED_BYTES, kw_kernel,
            kw_device[device]);
   if (cluster[0] * cluster[1] * cluster[2] > 8)
@@ -456,9 +484,84 @@ static inline int kw_prepare(int device) {
   return failed;
 }
 
+/* ---- tensor maps ---- */
+
+_Static_assert(sizeof(CUtensorMap) == 128 && _Alignof(CUtensorMap) >= 64, "what the driver takes");
+enum { KW_MAP_DIMS = 5 };
+
+/* A tensor as TMA sees it, dimensions from the contiguous one outwards. `strides` are the bytes from one index of
+ * dimension 1, 2, ... to the next; `extents` and `box` are in elements. The kernel gets `map`, encoded for it. */
+typedef struct {
+  CUtensorMap map;
+  const KwTensor* tensor;
+  const char* name;
+  CUtensorMapDataType type;
+  CUtensorMapSwizzle swizzle;
+  int rank;
+  int64_t extents[KW_MAP_DIMS], strides[KW_MAP_DIMS - 1], box[KW_MAP_DIMS];
+} KwMap;
+
+#define KW_MAPS(...) ((KwMap* const[]){__VA_ARGS__})
+
+/* The limits of cuTensorMapEncodeTiled that only a call can break; needs no driver. */
+static inline int kw_check_map(const KwMap* map) {
+  const uintptr_t address = (uintptr_t)map->tensor->data;
+  if (address % 16 != 0)
+    return kw_raise("ValueError",
+                    "argument %s: tensor map %s: expected data aligned to 16 bytes, got address 0x%llx (%d bytes past)",
+                    map->tensor->name, map->name, (unsigned long long)address, (int)(address % 16));
+  for (int i = 0; i < map->rank; ++i)
+    if (map->extents[i] < 1 || map->extents[i] > 1ll << 32)
+      return kw_raise("ValueError", "argument %s: tensor map %s: dimension %d: expected 1 to 2^32 elements, got %lld: "
+                      "extents %s", map->tensor->name, map->name, i, (long long)map->extents[i],
+                      kw_list(map->extents, map->rank).text);
+  for (int i = 0; i < map->rank - 1; ++i)
+    if (map->strides[i] < 0 || map->strides[i] >= 1ll << 40 || map->strides[i] % 16 != 0)
+      return kw_raise("ValueError", "argument %s: tensor map %s: dimension %d: expected a stride that is a multiple of "
+                      "16 bytes and below 2^40, got %lld: strides %s bytes", map->tensor->name, map->name, i + 1,
+                      (long long)map->strides[i], kw_list(map->strides, map->rank - 1).text);
+  return 0;
+}
+
+/* Runs in the device's context. Elements out of bounds read as zero. */
+static inline int kw_encode_map(KwMap* map) {
+#if KW_TENSOR_MAPS
+  cuuint64_t extents[KW_MAP_DIMS], strides[KW_MAP_DIMS];
+  cuuint32_t box[KW_MAP_DIMS], steps[KW_MAP_DIMS];
+  for (int i = 0; i < map->rank; ++i) {
+    extents[i] = (cuuint64_t)map->extents[i];
+    strides[i] = i < map->rank - 1 ? (cuuint64_t)map->strides[i] : 0;
+    box[i] = (cuuint32_t)map->box[i];
+    steps[i] = 1;
+  }
+  CUresult status = kw_driver.cuTensorMapEncodeTiled(
+      &map->map, map->type, (cuuint32_t)map->rank, map->tensor->data, extents, strides, box, steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, map->swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS) {
+    char detail[896];
+    snprintf(detail, sizeof detail, " (tensor %s, map %s: extents %s, strides %s bytes, box %s)", map->tensor->name,
+             map->name, kw_list(map->extents, map->rank).text, kw_list(map->strides, map->rank - 1).text,
+             kw_list(map->box, map->rank).text);
+    return kw_driver_error("cuTensorMapEncodeTiled", status, detail);
+  }
+#else
+  (void)map;
+#endif
+  return 0;
+}
+
+/* ---- launch ---- */
+
+/* Numbers of CUDA 13.4's cuda.h (CU_LAUNCH_ATTRIBUTE_SHARED_MEMORY_MODE and
+ * CU_SHARED_MEMORY_MODE_ALLOW_OVERSIZED_SHARED_MEMORY), which older ones lack. The value is an unsigned. */
+#define KW_LAUNCH_ATTRIBUTE_SHARED_MEMORY_MODE ((CUlaunchAttributeID)18)
+#define KW_ALLOW_OVERSIZED_SHARED_MEMORY 3
+
 /* Launches on the current stream of `device`. A grid without blocks launches nothing and needs no driver. The driver
- * only reads what `arguments` point to, so that a binding may cast away const to fill them. */
-static inline int kw_launch(DLDevice device, const long long grid[3], void** arguments) {
+ * only reads what `arguments` point to, so that a binding may cast away const to fill them. `maps` are KW_TENSOR_MAPS
+ * tensor maps, each of them encoded in the device's context. */
+static inline int kw_launch_with_maps(DLDevice device, const long long grid[3], void** arguments, KwMap* const* maps) {
   static const long long most[3] = {2147483647, 65535, 65535};
   static const int cluster[3] = KW_CLUSTER;
   for (int i = 0; i < 3; ++i) {
@@ -469,12 +572,21 @@ static inline int kw_launch(DLDevice device, const long long grid[3], void** arg
                       cluster[i], grid[i]);
   }
   if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return 0;
+  for (int i = 0; i < KW_TENSOR_MAPS; ++i)
+    if (kw_check_map(maps[i])) return -1;
   if (!atomic_load_explicit(&kw_prepared[device.device_id], memory_order_acquire) && kw_prepare(device.device_id))
     return -1;
   CUcontext restore;
   if (kw_enter(device.device_id, &restore)) return -1;
 
-  CUlaunchAttribute attributes[1];
+  int failed = 0;
+  for (int i = 0; i < KW_TENSOR_MAPS && !failed; ++i) failed = kw_encode_map(maps[i]);
+  if (failed) {
+    if (restore != NULL) kw_driver.cuCtxSetCurrent(restore);
+    return -1;
+  }
+
+  CUlaunchAttribute attributes[3];
   CUlaunchConfig config = {
       .gridDimX = (unsigned)grid[0], .gridDimY = (unsigned)grid[1], .gridDimZ = (unsigned)grid[2],
       .blockDimX = KW_THREADS, .blockDimY = 1, .blockDimZ = 1,
@@ -482,11 +594,22 @@ static inline int kw_launch(DLDevice device, const long long grid[3], void** arg
       .hStream = (CUstream)TVMFFIEnvGetStream(kDLCUDA, device.device_id),
       .attrs = attributes, .numAttrs = 0};
   if (cluster[0] * cluster[1] * cluster[2] > 1) {
-    attributes[0].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-    attributes[0].value.clusterDim.x = (unsigned)cluster[0];
-    attributes[0].value.clusterDim.y = (unsigned)cluster[1];
-    attributes[0].value.clusterDim.z = (unsigned)cluster[2];
-    config.numAttrs = 1;
+    CUlaunchAttribute* attribute = &attributes[config.numAttrs++];
+    attribute->id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attribute->value.clusterDim.x = (unsigned)cluster[0];
+    attribute->value.clusterDim.y = (unsigned)cluster[1];
+    attribute->value.clusterDim.z = (unsigned)cluster[2];
+  }
+  if (KW_OVERSIZED) {
+    CUlaunchAttribute* attribute = &attributes[config.numAttrs++];
+    const unsigned mode = KW_ALLOW_OVERSIZED_SHARED_MEMORY;
+    attribute->id = KW_LAUNCH_ATTRIBUTE_SHARED_MEMORY_MODE;
+    memcpy(&attribute->value, &mode, sizeof mode);
+  }
+  if (KW_DEPENDENT) {
+    CUlaunchAttribute* attribute = &attributes[config.numAttrs++];
+    attribute->id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute->value.programmaticStreamSerializationAllowed = 1;
   }
   CUresult status = kw_driver.cuLaunchKernelEx(&config, (CUfunction)kw_kernel, arguments, NULL);
   CUresult restored = restore != NULL ? kw_driver.cuCtxSetCurrent(restore) : CUDA_SUCCESS;
@@ -498,6 +621,10 @@ static inline int kw_launch(DLDevice device, const long long grid[3], void** arg
   }
   if (restored != CUDA_SUCCESS) return kw_driver_error("cuCtxSetCurrent", restored, "");
   return 0;
+}
+
+static inline int kw_launch(DLDevice device, const long long grid[3], void** arguments) {
+  return kw_launch_with_maps(device, grid, arguments, NULL);
 }
 
 /* prepare(device): loads the kernel for a device, so that a graph capture or a timed call finds it ready. tvm-ffi looks

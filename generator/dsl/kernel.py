@@ -23,6 +23,7 @@ from kernwright.generator.ir.expr import Const, Expr, Var, integer
 from kernwright.generator.ir.program import NamedConstant, ScalarParameter, StaticAssert, TensorParameter
 from kernwright.generator.ir.source import Source
 from kernwright.generator.ir.types import DType, boolean, i32
+from kernwright.generator.passes.ranges import full, range_of
 
 
 class Kernel(ParameterWords, RowWords, MathWords, ScheduleWords):
@@ -252,7 +253,16 @@ class Kernel(ParameterWords, RowWords, MathWords, ScheduleWords):
         """The value as a variable of the text with a (claimed) name."""
         source = author_source()
         self.emit(ir.Elementwise(name, value.expr, value.dtype, value.extent, value.layout, source))
-        return replace(value, expr=Var(name, value.dtype, source=source))
+        low, high = _limits(value.expr)
+        return replace(value, expr=Var(name, value.dtype, low, high, source))
+
+
+def _limits(expr: Expr) -> tuple[int | None, int | None]:
+    """What the declared facts prove of a named integer; nothing of a float, or where the whole type remains."""
+    if not expr.dtype.is_integer or expr.dtype == boolean:
+        return None, None
+    values = range_of(expr)
+    return (None, None) if values == full(expr.dtype) else (values.low, values.high)
 
 
 def _check_reason(reason: str, source: Source) -> None:

@@ -20,16 +20,18 @@ from kernwright.generator.dsl.schedule_checks import (
     check_extent,
     check_operand,
     check_register_operand,
+    check_stride,
     upper,
 )
 from kernwright.generator.dsl.value import Value
 from kernwright.generator.errors import LayoutFault, LimitFault, PipelineFault
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.description import Extent, Fragment
-from kernwright.generator.ir.expr import Cast, Expr, Var
+from kernwright.generator.ir.expr import Cast, Var
 from kernwright.generator.ir.layout import MMA_K, WARPGROUP, WARPS_PER_GROUP, SharedLayout
 from kernwright.generator.ir.source import Source
 from kernwright.generator.ir.types import DType, bf16, boolean, f32, i32
+from kernwright.generator.passes.ranges import range_of
 
 
 class ScheduleWords(GridWords):
@@ -58,11 +60,17 @@ class ScheduleWords(GridWords):
         kernel.buffers.append(tile)
         return SharedHandle(kernel, tile)
 
-    def accumulator(self, name: str, rows: int, columns: int) -> AccumulatorHandle:
-        """An FP32 accumulator of `rows` x `columns`: registers on wgmma machines, tensor memory on tcgen05 machines."""
+    def accumulator(self, name: str, rows: int, columns: int, *, buffers: int = 1) -> AccumulatorHandle:
+        """An FP32 accumulator of `rows` x `columns`: registers on wgmma machines, tensor memory on tcgen05 machines.
+
+        Where it is in tensor memory, `buffers` of it take turns, so that the next products run while the last result is read; each
+        turn begins with a product that does not accumulate.
+        """
         kernel = self._kernel
         source = kernel.claim(name, "accumulator")
-        accumulator = ir.Accumulator(name, rows, columns, source)
+        if buffers < 1:
+            raise PipelineFault("KW0401", f"accumulator {name!r} has {buffers} buffers", source, fix="One at least.")
+        accumulator = ir.Accumulator(name, rows, columns, buffers, source)
         kernel.accumulators.append(accumulator)
         return AccumulatorHandle(kernel, accumulator)
 
@@ -127,20 +135,25 @@ class ScheduleWords(GridWords):
         kernel.emit(ir.OneThread(tuple(body), source))
 
     @contextmanager
-    def steps(self, name: str, count: Value | int, *, first: int = 0, step: int = 1) -> Iterator[Value]:
-        """`for name in first, first + step, … < count`, in order; the name is the loop's own."""
+    def steps(self, name: str, count: Value | int, *, first: Value | int = 0, step: Value | int = 1) -> Iterator[Value]:
+        """`for name in first, first + step, … < count`, in order; the name is the loop's own.
+
+        A persistent block takes every `step`-th tile: `first` is its number in the grid, `step` the number of blocks.
+        """
         kernel = self._kernel
         source = author_source()
-        extent: Expr = kernel.lift(count, i32, source).expr
+        extent, begin, by = (kernel.lift(part, i32, source).expr for part in (count, first, step))
+        check_stride(begin, by, source)
         with kernel.scope(), kernel.body() as body:
             kernel.claim_name(name, "loop", source)
-            index = Var(name, i32, first, max(first, upper(extent) - 1), source)
+            least = max(0, range_of(begin).low)
+            index = Var(name, i32, least, max(least, upper(extent) - 1), source)
             kernel.loops += 1
             try:
                 yield Value(kernel, index)
             finally:
                 kernel.loops -= 1
-        kernel.emit(ir.Steps(index, extent, tuple(body), first, step, source))
+        kernel.emit(ir.Steps(index, extent, tuple(body), begin, by, source))
 
     # ---- what
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from kernwright.generator.dsl.memory import Box, SharedHandle, Tensor
 from kernwright.generator.dsl.value import Value
-from kernwright.generator.errors import LayoutFault, TensorFault
+from kernwright.generator.errors import LayoutFault, PipelineFault, TensorFault
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.description import Extent, Fragment, TileLayout
-from kernwright.generator.ir.expr import Const, Expr, Var
+from kernwright.generator.ir.expr import Expr, Var
 from kernwright.generator.ir.layout import VectorRows
 from kernwright.generator.ir.source import Source
 from kernwright.generator.ir.types import bf16, i32
+from kernwright.generator.passes.ranges import range_of
 
 MAXIMUM_GRID = ((1 << 31) - 1, 65535, 65535)  # blocks along x, y and z
 
@@ -121,11 +122,19 @@ def check_register_operand(value: Value, source: Source) -> Var:
     return value.expr
 
 
+def check_stride(first: Expr, step: Expr, source: Source) -> None:
+    """A loop begins at no negative number and goes on."""
+    begin, by = range_of(first), range_of(step)
+    if begin.low < 0 or by.low < 1:
+        raise PipelineFault(
+            "KW0403",
+            "a loop that may begin below zero or stand still",
+            source,
+            detail=f"first is in {begin}, step in {by}.",
+            fix="Give the scalars in them limits: low=0 and low=1.",
+        )
+
+
 def upper(extent: Expr) -> int:
-    match extent:
-        case Const(value=value):
-            return int(value)
-        case Var(high=int(high)):
-            return min(high, i32.high)
-        case _:
-            return i32.high
+    """The largest value of an extent that the declared facts allow, at most that of an int."""
+    return min(range_of(extent).high, i32.high)

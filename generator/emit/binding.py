@@ -1,20 +1,24 @@
 """The committed plain-C binding of a program: what it checks, which scalars it reads from shapes, how it launches.
 
-All helpers stand in one shared header; a program's own file is its table of checks and nothing else. The argument order
-of the function `run` is: tensors in the program's order, then the scalars that no shape gives, in the program's order.
+All helpers stand in one shared header; a program's own file is its tables of checks and of tensor maps and nothing else.
+The argument order of the function `run` is: tensors in the program's order, then the scalars that no shape gives, in the
+program's order. The kernel gets `program.arguments`, or the parameters where a program states none.
 """
 
 from __future__ import annotations
 
 import re
+import textwrap
 
+from kernwright.generator.emit.binding_maps import check_map, map_name, map_types
 from kernwright.generator.emit.expressions import print_expression
 from kernwright.generator.emit.templates import environment, header_line
 from kernwright.generator.ir.expr import Binary, Const, Expr, Var, children, without_names
-from kernwright.generator.ir.program import LoweredProgram, ScalarParameter, TensorParameter
+from kernwright.generator.ir.program import Argument, LoweredProgram, ScalarParameter, TensorMap, TensorParameter
 from kernwright.generator.ir.reserved import is_reserved
 from kernwright.generator.ir.source import Source
 from kernwright.generator.ir.types import ALL_DTYPES, DType, Kind, bf16, boolean, f64
+from kernwright.generator.passes.widen import widen
 
 TEMPLATE = Source("templates/include/binding.h.j2", 1)
 HEADER = "generated/include/binding.h"
@@ -31,9 +35,10 @@ FUNCTIONS = {"min": "kw_min", "max": "kw_max"}
 def print_binding(program: LoweredProgram) -> str:
     """The C text of `<program>_binding.c`.
 
-    Raises ValueError for what a binding cannot serve: a program without tensors, a name that C or C++ reserves, a
-    tensor that is optional, has no or too many dimensions or an alignment that is no power of two, a scalar of a type
-    that no caller can pass, or a scalar bound to a dimension that does not exist.
+    Raises ValueError for what a binding cannot serve: a program without a tensor that is always there, a name that C or
+    C++ reserves, a tensor that has no or too many dimensions or an alignment that is no power of two, a scalar of a type
+    that no caller can pass or bound to a dimension that may not exist, a kernel argument that is no parameter, or a
+    tensor map that the driver would refuse whatever the caller passes.
     """
     _check(program)
     tensors = program.tensors
@@ -47,16 +52,19 @@ def print_binding(program: LoweredProgram) -> str:
             header=header_line(program.source),
             title=f"{program.symbol}: the host side of its kernel.",
             symbol=program.symbol,
-            signature=", ".join(names),
-            arguments_doc=[_describe(tensor) for tensor in tensors] + [_describe_scalar(scalar) for scalar in passed],
-            count=len(names),
+            doc=_doc(names, [*map(_describe, tensors), *map(_describe_scalar, passed)]),
+            count=_count(names),
             threads=program.launch.threads,
             cluster="{" + ", ".join(str(extent) for extent in program.launch.cluster) + "}",
             shared_bytes=program.launch.dynamic_shared_bytes,
+            options=_options(program),
+            maps=[line for item in program.maps for line in _map(item)],
+            launch=_launch(program),
             constants=_constants(program),
-            tensors=", ".join(tensor.name for tensor in tensors),
+            tensors=_wrapped([tensor.name for tensor in tensors], len("  KwTensor "), len(";")),
             argument_checks=[_argument_check(tensor, position[tensor.name]) for tensor in tensors],
-            scalars=[line for scalar in program.scalars for line in _scalar(scalar, program, position)],
+            scalars=[line for scalar in program.scalars for line in _scalar(scalar, program, position)]
+            + _unused(program),
             layout_checks=[line for tensor in tensors for line in _layout_check(tensor)],
             apart_checks=[line for tensor in tensors for line in _apart_check(tensor, tensors)],
             grid=", ".join(_print(extent) for extent in program.launch.grid),
@@ -80,6 +88,8 @@ def _check(program: LoweredProgram) -> None:
     tensors = {tensor.name: tensor for tensor in program.tensors}
     if not tensors:
         raise ValueError(f"{program.symbol}: a binding needs a tensor, whose device it launches on")
+    if all(tensor.optional for tensor in program.tensors):
+        raise ValueError(f"{program.symbol}: every tensor may be absent; the device of one is where it launches")
     for parameter in program.parameters:
         name = parameter.name
         if (
@@ -99,6 +109,28 @@ def _check(program: LoweredProgram) -> None:
             raise ValueError(f"{program.symbol}: {scalar.name} is a {scalar.dtype}; pass an f32 and convert it")
     for tensor_parameter in program.tensors:
         _check_tensor(program.symbol, tensor_parameter)
+    for scalar in program.scalars:
+        if scalar.bound_to is not None and tensors[scalar.bound_to[0]].optional:
+            raise ValueError(
+                f"{program.symbol}: {scalar.name} is read from {scalar.bound_to[0]!r}, which may be absent"
+            )
+    _check_arguments(program)
+    for item in program.maps:
+        check_map(program.symbol, item, tensors)
+
+
+def _check_arguments(program: LoweredProgram) -> None:
+    names = [argument.name for argument in program.arguments]
+    for argument in program.arguments:
+        if names.count(argument.name) > 1:
+            raise ValueError(f"{program.symbol}: the kernel has two arguments named {argument.name!r}")
+        if not isinstance(argument, TensorMap) and argument not in program.parameters:
+            raise ValueError(f"{program.symbol}: the kernel's argument {argument.name!r} is none of the parameters")
+    for scalar in program.scalars:
+        if any(scalar.name == f"map_{item.name}" for item in program.maps):
+            raise ValueError(
+                f"{program.symbol}: {scalar.name!r} is the name of a tensor map in C; rename the parameter"
+            )
 
 
 def _check_tensor(symbol: str, tensor: TensorParameter) -> None:
@@ -109,8 +141,6 @@ def _check_tensor(symbol: str, tensor: TensorParameter) -> None:
         raise ValueError(f"{symbol}: {tensor.name} has {len(tensor.shape)} dimensions; a binding takes {MAX_DIMS}")
     if alignment < 1 or alignment & (alignment - 1):
         raise ValueError(f"{symbol}: {tensor.name} is aligned to {alignment} bytes; expected a power of two")
-    if tensor.optional:
-        raise ValueError(f"{symbol}: {tensor.name} is optional; a binding cannot pass an absent tensor yet")
 
 
 def _print(expr: Expr) -> str:
@@ -123,12 +153,35 @@ def _text(exprs: tuple[Expr, ...]) -> str:
 
 
 def _list(exprs: tuple[Expr, ...]) -> str:
-    return f"KW_LIST({', '.join(_print(expr) for expr in exprs)})"
+    return f"KW_LIST({', '.join(_wide(exprs))})"
+
+
+def _wide(exprs: tuple[Expr, ...]) -> list[str]:
+    """Texts of integers, computed in 64 bits wherever 32 may not hold them."""
+    return [_print(widen(expr)) for expr in exprs]
+
+
+def _doc(names: list[str], arguments: list[str]) -> list[str]:
+    """The comment's lines on `run` and its arguments."""
+    run = f"run({', '.join(names)}) checks its arguments and launches the kernel on the current stream of the tensors' device."
+    lines = textwrap.wrap(run, WIDTH - len(" * "))
+    return lines + [
+        line
+        for argument in arguments
+        for line in textwrap.wrap(argument, WIDTH - len(" * "), initial_indent="  ", subsequent_indent="    ")
+    ]
+
+
+def _count(names: list[str]) -> str:
+    head, tail = f"if (kw_count(ffi_count, {len(names)},", f'"{", ".join(names)}")) return -1;'
+    space = " " if 2 + len(head) + 1 + len(tail) <= WIDTH else "\n" + " " * len("  if (kw_count(")
+    return head + space + tail
 
 
 def _describe(tensor: TensorParameter) -> str:
     verb = {"read": "read", "write": "written", "update": "read and written"}[tensor.access]
     folds = ", leading dimensions fold" if tensor.folded else ""
+    folds += ", or None" if tensor.optional else ""
     return f"{tensor.name}: {tensor.dtype} {_text(tensor.shape)}{folds}, {tensor.alignment}-byte aligned, {verb}"
 
 
@@ -142,10 +195,24 @@ def _describe_scalar(scalar: ScalarParameter) -> str:
     return f"{scalar.name}: {scalar.dtype}, {low} to {high}{multiple}"
 
 
-def _constants(program: LoweredProgram) -> list[str]:
-    """Definitions of the named constants that shapes, strides and grid mention, in the order of the program's table."""
+def _expressions(program: LoweredProgram) -> list[Expr]:
+    """What the binding computes: the grid, the shapes and strides of tensors and of their maps."""
     exprs = [*program.launch.grid, *(e for t in program.tensors for e in (*t.shape, *t.strides))]
-    used = {constant.name for expr in exprs for constant in _named(expr)}
+    return exprs + [e for item in program.maps for e in (*item.extents, *item.strides)]
+
+
+def _unused(program: LoweredProgram) -> list[str]:
+    """Scalars that are checked and that neither the kernel nor an expression takes: the compiler is told so."""
+    used = {
+        argument.name for argument in program.arguments or program.parameters if not isinstance(argument, TensorMap)
+    }
+    used |= {name for expr in _expressions(program) for name in _variables(expr)}
+    return [f"(void){scalar.name};" for scalar in program.scalars if scalar.name not in used]
+
+
+def _constants(program: LoweredProgram) -> list[str]:
+    """Definitions of the named constants that shapes, strides, maps and grid mention, in the order of the program's table."""
+    used = {constant.name for expr in _expressions(program) for constant in _named(expr)}
     rows = [row.constant for row in program.constants if row.constant.name in used]
     return [f"const {row.dtype.cpp} {row.name} = {_print(Const(row.value, row.dtype))};" for row in rows]
 
@@ -159,7 +226,8 @@ def _named(expr: Expr) -> list[Const]:
 def _argument_check(tensor: TensorParameter, position: int) -> str:
     folded = "KW_FOLDED" if tensor.folded else "KW_EXACT"
     arguments = f'{position}, "{tensor.name}", {MACROS[tensor.dtype]}, {len(tensor.shape)}, {folded}, &{tensor.name}'
-    return f"if (kw_tensor(&kw_call, {arguments})) return -1;"
+    function = "kw_optional_tensor" if tensor.optional else "kw_tensor"
+    return f"if ({function}(&kw_call, {arguments})) return -1;"
 
 
 def _limits(scalar: ScalarParameter) -> tuple[int, int]:
@@ -247,12 +315,38 @@ def _apart_check(tensor: TensorParameter, tensors: tuple[TensorParameter, ...]) 
     return [head + _wrapped(others, 2 + len(head), len("))) return -1;")) + "))) return -1;"]
 
 
+def _options(program: LoweredProgram) -> list[str]:
+    """What the shared header is to hold beside the usual."""
+    found = [f"#define KW_TENSOR_MAPS {len(program.maps)}"] if program.maps else []
+    found += ["#define KW_OVERSIZED 1"] if program.launch.oversized_shared_memory else []
+    return found + (["#define KW_DEPENDENT 1"] if program.launch.dependent else [])
+
+
+def _map(item: TensorMap) -> list[str]:
+    """The definition of a tensor map, with the numbers of this call; the launch encodes it."""
+    numbers = {"extents": _wide(item.extents), "strides": _wide(item.strides), "box": [str(size) for size in item.box]}
+    sizes = [f".{name} = {{{', '.join(texts)}}}" for name, texts in numbers.items() if texts]
+    head = f'KwMap {map_name(item)} = {{.tensor = &{item.tensor}, .name = "{item.name}", .rank = {len(item.extents)},'
+    return [head, f"    {', '.join(map_types(item))},", f"    {_wrapped(sizes, len('      '), len('};'))}}};"]
+
+
+def _launch(program: LoweredProgram) -> str:
+    if not program.maps:
+        return "if (kw_launch(kw_call.device, kw_grid, kw_arguments)) return -1;"
+    head, tail = "if (kw_launch_with_maps(kw_call.device, kw_grid, kw_arguments, KW_MAPS(", "))) return -1;"
+    return head + _wrapped([f"&{map_name(item)}" for item in program.maps], 2 + len(head), len(tail)) + tail
+
+
 def _kernel_arguments(program: LoweredProgram) -> str:
     """Addresses of the kernel's arguments, in its order, as many to a line as fit."""
-    addresses = [
-        f"&{p.name}.data" if isinstance(p, TensorParameter) else f"(void*)&{p.name}" for p in program.parameters
-    ]
+    addresses = [_address(item) for item in program.arguments or program.parameters]
     return _wrapped(addresses, len("  void* kw_arguments[] = {"), len("};"))
+
+
+def _address(item: Argument) -> str:
+    if isinstance(item, TensorMap):
+        return f"&{map_name(item)}.map"
+    return f"&{item.name}.data" if isinstance(item, TensorParameter) else f"(void*)&{item.name}"
 
 
 def _wrapped(words: list[str], indent: int, tail: int) -> str:

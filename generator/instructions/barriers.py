@@ -36,6 +36,7 @@ def smem_address(pointer: Any) -> Any:
     ptx=("shfl.sync.idx.b32",),
     sass=("SHFL.IDX",),
     result=i32,
+    limits=(0, 31),
     effects=Effects(collective="warp"),
     confirmed=Confirmed.HARDWARE,
     cuda="""
@@ -108,6 +109,7 @@ def sync_threads() -> Any:
 @instruction(
     ptx=("bar.sync",),
     sass=("BAR.SYNC.DEFER_BLOCKING",),
+    spelling="named_barrier_sync<{}>",
     effects=Effects(
         reads=("named barrier",), writes=("named barrier",), orders="release and acquire", collective="warp"
     ),
@@ -234,6 +236,67 @@ def mbarrier_wait(barrier: Any, phase: Any) -> Any:
     """
 
 
+@instruction(
+    ptx=("mbarrier.try_wait.parity.shared::cta.b64",),
+    sass=("SYNCS.PHASECHK.TRANS64.TRYWAIT",),
+    effects=Effects(reads=("mbarrier",), orders="acquire"),
+    confirmed=Confirmed.HARDWARE,
+    meaning=False,
+    cuda="""
+// As mbarrier_wait, and not before `values` are computed. ptxas moves arithmetic over a wait and knows no fence against it; so the
+// address of the wait depends on them: the grid has one layer along z, which makes the mask zero, and ptxas does not know it.
+template <int kCount>
+__device__ __forceinline__ void mbarrier_wait_after(const unsigned (&values)[kCount], unsigned long long& barrier, unsigned phase) {
+  unsigned any = values[0];
+#pragma unroll
+  for (int i = 1; i < kCount; ++i) any |= values[i];
+  asm volatile(
+      "{\\n.reg .pred done;\\n"
+      "wait_%=:\\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\\n"
+      "@!done bra wait_%=;\\n}" ::"r"(smem_address(&barrier) | (any & (gridDim.z - 1))), "r"(phase)
+      : "memory");
+}
+""",
+)
+def mbarrier_wait_after(values: Any, barrier: Any, phase: Any) -> Any:
+    """Waits as `mbarrier_wait` does, and makes the wait depend on `values`, so that they are computed before it.
+
+    For grids of one layer along z alone.
+    """
+
+
+# ---- pipelines
+
+
+@instruction(
+    ptx=("no instruction",),
+    confirmed=Confirmed.HARDWARE,
+    meaning=False,
+    cuda="""
+// Where a role is in a ring of kStages stages: the stage, and the phase that it waits for there.
+template <int kStages>
+struct Ring {
+  int stage;
+  unsigned phase;
+
+  // A producer finds fresh stages empty: a barrier that nobody arrived on counts as "phase 1 complete".
+  __device__ __forceinline__ static Ring producer() { return {0, 1u}; }
+  __device__ __forceinline__ static Ring consumer(int first = 0) { return {first % kStages, 0u}; }
+  __device__ __forceinline__ void advance(int steps = 1) {
+    stage += steps;
+    if (stage >= kStages) {
+      stage -= kStages;
+      phase ^= 1u;
+    }
+  }
+};
+""",
+)
+def Ring() -> Any:
+    """Where a role is in a ring of stages: the stage, and the phase that it waits for there."""
+
+
 # ---- proxies
 
 
@@ -261,6 +324,7 @@ def fence_proxy_async() -> Any:
 
 @instruction(
     ptx=("setmaxnreg.dec.sync.aligned.u32",),
+    spelling="setmaxnreg_dec<{}>",
     sass=("USETMAXREG.DEALLOC.CTAPOOL",),
     effects=Effects(writes=("register budget",), collective="warpgroup"),
     confirmed=Confirmed.HARDWARE,
@@ -283,6 +347,7 @@ def setmaxnreg_dec() -> Any:
 
 @instruction(
     ptx=("setmaxnreg.inc.sync.aligned.u32",),
+    spelling="setmaxnreg_inc<{}>",
     sass=("USETMAXREG.TRY_ALLOC.CTAPOOL",),
     effects=Effects(reads=("register budget",), writes=("register budget",), collective="warpgroup"),
     confirmed=Confirmed.HARDWARE,

@@ -31,6 +31,8 @@ COMPLETIONS = {
     "bulk group": "the issuing thread commits a bulk group and waits for it",
     "wgmma group": "the warpgroup commits a wgmma group and waits for it",
     "tcgen05 commit": "the issuing thread's next commit arrives on an mbarrier",
+    "tcgen05 store wait": "the storing threads wait for their stores to tensor memory",
+    "nothing to wait for": "a hint: nothing tells that it has landed, and nothing may depend on it",
 }
 ORDERS = {
     "release": "the thread's earlier accesses, before what follows the wait that sees this arrival (block scope)",
@@ -46,6 +48,7 @@ ORDERS = {
     "tcgen05 before barrier": "the thread's earlier tcgen05 operations, before the barrier or arrival that follows",
     "barrier before tcgen05": "the barrier or wait just passed, before the thread's later tcgen05 operations",
     "tcgen05 commit": "the thread's earlier products, before what follows the wait for the arrival and a fence after it",
+    "tensor memory stores complete": "the stored columns, before what follows the fences and the barrier after it",
     "tensor memory loads complete": "the loaded registers, before what follows in this warp",
 }
 COLLECTIVES = {

@@ -82,3 +82,43 @@ def store_bf16x8(values: Any) -> Any:
     bits = np.asarray(values, np.float32).view(np.uint32)
     rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
     return np.where(np.isnan(np.asarray(values, np.float32)), np.uint16(0x7FFF), rounded)
+
+
+@instruction(
+    ptx=("ld.global.v2.f32",),
+    sass=("LDG.E.64",),
+    effects=Effects(reads=("global",), writes=("registers",)),
+    confirmed=Confirmed.HARDWARE,
+    cuda="""
+// Two FP32 values on an 8-byte boundary.
+__device__ __forceinline__ void load_global_f32x2(float* values, const float* source) {
+  const float2 pair = *reinterpret_cast<const float2*>(source);
+  values[0] = pair.x;
+  values[1] = pair.y;
+}
+""",
+)
+def load_global_f32x2(source: Any) -> Any:
+    """Two FP32 values."""
+    import numpy as np
+
+    return np.asarray(source, np.float32)
+
+
+@instruction(
+    ptx=("st.global.v2.f32",),
+    sass=("STG.E.64",),
+    effects=Effects(reads=("registers",), writes=("global",)),
+    confirmed=Confirmed.HARDWARE,
+    cuda="""
+// Two FP32 values on an 8-byte boundary.
+__device__ __forceinline__ void store_global_f32x2(float* target, float low, float high) {
+  *reinterpret_cast<float2*>(target) = make_float2(low, high);
+}
+""",
+)
+def store_global_f32x2(low: Any, high: Any) -> Any:
+    """Two FP32 values."""
+    import numpy as np
+
+    return np.stack([np.asarray(low, np.float32), np.asarray(high, np.float32)], -1)

@@ -15,24 +15,42 @@ from kernwright.generator.ir.types import f32, u32
 _READ = Effects(reads=("shared",), writes=("registers",), collective="warp")
 
 
-@instruction(
-    ptx=("and.b32", "xor.b32", "shl.b32"),
-    sass=("LOP3.LUT",),
-    result=u32,
-    confirmed=Confirmed.HARDWARE,
-    cuda="""
-// Byte offset of a 16-byte chunk in a tile of 128-byte rows: TMA writes it there and the tensor cores read it there.
-__device__ __forceinline__ constexpr unsigned swizzle_128(unsigned row, unsigned chunk) {
-  return row * 128 + ((chunk ^ (row & 7)) << 4);
-}
-""",
-)
-def swizzle_128(row: Any, chunk: Any) -> Any:
-    """Byte offset of 16-byte chunk `chunk` (0 to 7) of 128-byte row `row`, from a tile's start on a multiple of 1024 bytes."""
-    import numpy as np
+_SHOWN = {128: "chunk ^ (row & 7)", 64: "chunk ^ (row >> 1 & 3)", 32: "chunk ^ (row >> 2 & 1)"}
 
-    rows, chunks = np.asarray(row, np.uint32), np.asarray(chunk, np.uint32)
-    return rows * np.uint32(128) + ((chunks ^ (rows & np.uint32(7))) << np.uint32(4))
+
+def _swizzle(width: int) -> None:
+    """Register the swizzle of rows of `width` bytes."""
+
+    def swizzled(row: Any, chunk: Any) -> Any:
+        import numpy as np
+
+        chunks = width // 16
+        rows, places = np.asarray(row, np.uint32), np.asarray(chunk, np.uint32)
+        turn = rows // np.uint32(8 // chunks) % np.uint32(chunks)  # the same for all rows of one line of 128 bytes
+        return rows * np.uint32(width) + ((places ^ turn) << np.uint32(4))
+
+    swizzled.__name__ = f"swizzle_{width}"
+    swizzled.__doc__ = (
+        f"Byte offset of 16-byte chunk `chunk` (0 to {width // 16 - 1}) of {width}-byte row `row`, "
+        f"from a tile's start on a multiple of {8 * width} bytes."
+    )
+    instruction(
+        ptx=("and.b32", "xor.b32", "shl.b32"),
+        sass=("LOP3.LUT",),
+        result=u32,
+        limits=(0, (1 << 20) - 1),  # tiles lie in shared memory
+        confirmed=Confirmed.HARDWARE if width == 128 else Confirmed.DOCUMENTS,
+        cuda=f"""
+// Byte offset of a 16-byte chunk in a tile of {width}-byte rows: TMA writes it there and the tensor cores read it there.
+__device__ __forceinline__ constexpr unsigned swizzle_{width}(unsigned row, unsigned chunk) {{
+  return row * {width} + (({_SHOWN[width]}) << 4);
+}}
+""",
+    )(swizzled)
+
+
+for _width in (128, 64, 32):
+    _swizzle(_width)
 
 
 @instruction(

@@ -58,6 +58,7 @@ class Instruction:
     confirmed: Confirmed
     summary: str
     meaning: Callable[..., Any] | None
+    limits: tuple[int, int] | None = None
 
     @property
     def pure(self) -> bool:
@@ -84,10 +85,12 @@ def instruction(
     bound: str = "",
     confirmed: Confirmed = Confirmed.DOCUMENTS,
     meaning: bool = True,
+    limits: tuple[int, int] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated function as an entry; its first docstring line is what the table and the header say of it.
 
-    `bound` is the documented error of an approximate function; `header` the file of generated/include that holds the wrapper.
+    `bound` is the documented error of an approximate function, `limits` the least and the greatest integer result; `header` the
+    file of generated/include that holds the wrapper.
     An architecture overrides an entry by a second one of the same name that `needs` a feature of its own and stands in its header.
     """
 
@@ -107,6 +110,7 @@ def instruction(
             confirmed=confirmed,
             summary=(function.__doc__ or "").strip().splitlines()[0],
             meaning=function if meaning else None,
+            limits=limits,
         )
         others = _TABLE.setdefault(name, [])
         if any(other.header == entry.header or other.needs == entry.needs for other in others):
@@ -127,6 +131,12 @@ def lookup(name: str, arch: Architecture | None = None) -> Instruction:
         return entries[0]
     fitting = [entry for entry in entries if entry.exists_on(arch)]
     return max(fitting, key=lambda entry: len(entry.needs)) if fitting else entries[0]
+
+
+def limits_of(name: str) -> tuple[int, int] | None:
+    """The least and the greatest integer result of an entry; None where nothing is known, or where there is no such entry."""
+    entries = _TABLE.get(name, [])
+    return entries[0].limits if entries else None
 
 
 def table() -> tuple[Instruction, ...]:

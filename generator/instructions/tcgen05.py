@@ -12,57 +12,6 @@ from typing import Any
 
 from kernwright.generator.arch import Feature
 from kernwright.generator.instructions.table import Effects, instruction
-from kernwright.generator.ir.types import u32, u64
-
-# ---- descriptors
-
-
-@instruction(
-    ptx=("shr.u32", "and.b32", "or.b64"),
-    result=u64,
-    needs=(Feature.TCGEN05,),
-    header="sm_100a",
-    cuda="""
-// Descriptor of a K-major operand, 128-byte swizzle: 8 rows repeat every 1024 bytes, the leading byte offset is unused and encoded
-// as 1. The address field, 15 bits on sm_107a (327 KiB) and 14 elsewhere, is masked here, after all additions to the address.
-__device__ __forceinline__ constexpr unsigned long long tcgen05_descriptor_k_major(unsigned address) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 1070
-  return 0x4000404000010000ull | (address >> 4 & 0x7FFF);
-#else
-  return 0x4000404000010000ull | (address >> 4 & 0x3FFF);
-#endif
-}
-""",
-)
-def tcgen05_descriptor_k_major(address: Any, mask: int = 0x3FFF) -> Any:
-    """Descriptor of a K-major operand with 128-byte swizzle; `mask` is the architecture's descriptor mask."""
-    import numpy as np
-
-    return np.uint64(1 << 62 | 1 << 46 | 64 << 32 | 1 << 16) | np.asarray(address, np.uint64) >> np.uint64(
-        4
-    ) & np.uint64(mask)
-
-
-@instruction(
-    ptx=("shl.b32", "or.b32"),
-    result=u32,
-    needs=(Feature.TCGEN05,),
-    header="sm_100a",
-    cuda="""
-// kind::f16 with BF16 operands, both K-major, and FP32 accumulators: [5:4] D, [9:7] A, [12:10] B, [22:17] N / 8, [28:24] M / 16.
-__device__ __forceinline__ constexpr unsigned instruction_descriptor_bf16(unsigned m, unsigned n) {
-  return 1u << 4 | 1u << 7 | 1u << 10 | n / 8 << 17 | m / 16 << 24;
-}
-""",
-)
-def instruction_descriptor_bf16(m: Any, n: Any) -> Any:
-    """Instruction descriptor of kind::f16: BF16 operands, both K-major, FP32 accumulator; M 64 or 128, N in steps of 16."""
-    import numpy as np
-
-    rows, columns = np.asarray(m, np.uint32), np.asarray(n, np.uint32)
-    types = np.uint32(1 << 4 | 1 << 7 | 1 << 10)  # D is FP32, A and B are BF16
-    return types | columns // np.uint32(8) << np.uint32(17) | rows // np.uint32(16) << np.uint32(24)
-
 
 # ---- tensor memory
 
@@ -70,6 +19,7 @@ def instruction_descriptor_bf16(m: Any, n: Any) -> Any:
 @instruction(
     ptx=("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32",),
     sass=("UTCATOMSWS.FIND_AND_SET.ALIGN",),
+    spelling="tcgen05_alloc<{}>",
     needs=(Feature.TCGEN05,),
     header="sm_100a",
     effects=Effects(writes=("shared", "tensor memory columns"), collective="warp"),
@@ -112,6 +62,7 @@ def tcgen05_relinquish() -> Any:
 
 @instruction(
     ptx=("tcgen05.dealloc.cta_group::1.sync.aligned.b32",),
+    spelling="tcgen05_dealloc<{}>",
     sass=("UTCATOMSWS.AND",),
     needs=(Feature.TCGEN05,),
     header="sm_100a",
@@ -130,34 +81,118 @@ def tcgen05_dealloc(address: Any) -> Any:
 
 
 @instruction(
-    ptx=("tcgen05.ld.sync.aligned.32x32b.x16.b32", "tcgen05.wait::ld.sync.aligned"),
-    sass=("LDTM.x16",),
+    ptx=("tcgen05.wait::st.sync.aligned",),
     needs=(Feature.TCGEN05,),
     header="sm_100a",
-    effects=Effects(
-        reads=("tensor memory",), writes=("registers",), orders="tensor memory loads complete", collective="warp"
-    ),
+    effects=Effects(orders="tensor memory stores complete", collective="warp"),
+    meaning=False,
     cuda="""
-// 32 lanes x 16 columns -> 16 registers a thread (its lane's row), waited for: the registers are valid on return.
-__device__ __forceinline__ void tcgen05_ld_32x32b_x16(float (&r)[16], unsigned address) {
-  asm volatile(
-      "tcgen05.ld.sync.aligned.32x32b.x16.b32 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, [%16];\\n"
-      "tcgen05.wait::ld.sync.aligned;"
-      : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]), "=f"(r[4]), "=f"(r[5]), "=f"(r[6]), "=f"(r[7]), "=f"(r[8]), "=f"(r[9]),
-        "=f"(r[10]), "=f"(r[11]), "=f"(r[12]), "=f"(r[13]), "=f"(r[14]), "=f"(r[15])
-      : "r"(address)
-      : "memory");
-}
+// Waits for this thread's stores to tensor memory.
+__device__ __forceinline__ void tcgen05_wait_st() { asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory"); }
 """,
 )
-def tcgen05_ld_32x32b_x16(lanes: Any) -> Any:
-    """32 lanes x 16 columns into 16 registers a thread, waited for: lane l of warp w reads tensor memory lane 32 (w % 4) + l alone.
+def tcgen05_wait_st() -> Any:
+    """Waits until the stores to tensor memory of this thread are complete; products of another one need the fences too."""
 
-    `lanes` [32, 16] are the words of the warp's quarter from the address on; the result is [32 lanes, 16 registers].
+
+def _load_wrapper(columns: int) -> str:
+    """The CUDA text of a load of `columns` columns, waited for."""
+    results = _rows([f"%{i}" for i in range(columns)], '      "', '"')
+    outputs = _rows([f'"=f"(r[{i}])' for i in range(columns)], "        ", "").replace("        ", "      : ", 1)
+    return f"""
+// 32 lanes x {columns} columns -> {columns} registers a thread (its lane's row), waited for: the registers are valid on return.
+__device__ __forceinline__ void tcgen05_ld_32x32b_x{columns}(float (&r)[{columns}], unsigned address) {{
+  asm volatile(
+      "tcgen05.ld.sync.aligned.32x32b.x{columns}.b32 {{"
+{results}
+      "}}, [%{columns}];\\n"
+      "tcgen05.wait::ld.sync.aligned;"
+{outputs}
+      : "r"(address)
+      : "memory");
+}}
+"""
+
+
+def _store_wrapper(columns: int) -> str:
+    """The CUDA text of a store of `columns` columns, for FP32 and for packed words."""
+    texts = []
+    name = f"tcgen05_st_32x32b_x{columns}"
+    operands = _rows([f"%{i + 1}" for i in range(columns)], '      "', '"')
+    for cpp, letter in (("float", "f"), ("unsigned", "r")):
+        inputs = _rows([f'"{letter}"(r[{i}])' for i in range(columns)], "        ", "")
+        texts.append(f"""__device__ __forceinline__ void {name}(unsigned address, const {cpp} (&r)[{columns}]) {{
+  asm volatile(
+      "tcgen05.st.sync.aligned.32x32b.x{columns}.b32 [%0], {{"
+{operands}
+      "}};" ::"r"(address),
+{inputs}
+      : "memory");
+}}""")
+    head = f"// {columns} registers a thread -> 32 lanes x {columns} columns of tensor memory; asynchronous until tcgen05_wait_st."
+    return head + "\n" + "\n".join(texts)
+
+
+def _rows(words: list[str], head: str, tail: str, each: int = 8) -> str:
+    """Words with commas between them, `each` to a line."""
+    lines = [", ".join(words[i : i + each]) for i in range(0, len(words), each)]
+    last = len(lines) - 1
+    space = " " if tail else ""
+    return "\n".join(f"{head}{line}{',' + space if i < last else ''}{tail}" for i, line in enumerate(lines))
+
+
+def _row_moves(columns: int) -> None:
+    """Register the load and the store of `columns` columns, one row a thread."""
+
+    def load(lanes: Any) -> Any:
+        import numpy as np
+
+        return np.array(lanes, np.float32).reshape(32, columns)
+
+    load.__name__ = f"tcgen05_ld_32x32b_x{columns}"
+    load.__doc__ = f"""32 lanes x {columns} columns into {columns} registers a thread, waited for.
+
+    Lane l of warp w reads row 32 (w % 4) + l alone.
+
+    `lanes` [32, {columns}] are the words of the warp's quarter from the address on; the result is [32 lanes, {columns} registers].
     """
-    import numpy as np
+    instruction(
+        ptx=(f"tcgen05.ld.sync.aligned.32x32b.x{columns}.b32", "tcgen05.wait::ld.sync.aligned"),
+        sass=(f"LDTM.x{columns}",),
+        needs=(Feature.TCGEN05,),
+        header="sm_100a",
+        effects=Effects(
+            reads=("tensor memory",), writes=("registers",), orders="tensor memory loads complete", collective="warp"
+        ),
+        cuda=_load_wrapper(columns),
+    )(load)
 
-    return np.array(lanes, np.float32).reshape(32, 16)
+    def store(registers: Any) -> Any:
+        import numpy as np
+
+        return np.array(registers).reshape(32, columns)
+
+    store.__name__ = f"tcgen05_st_32x32b_x{columns}"
+    store.__doc__ = f"""{columns} registers a thread into 32 lanes x {columns} columns.
+
+    Lane l of warp w writes row 32 (w % 4) + l alone.
+
+    `registers` [32 lanes, {columns}]; the result [32, {columns}] is what the warp's quarter holds after `tcgen05_wait_st`.
+    """
+    instruction(
+        ptx=(f"tcgen05.st.sync.aligned.32x32b.x{columns}.b32",),
+        sass=(f"STTM.x{columns}",),
+        needs=(Feature.TCGEN05,),
+        header="sm_100a",
+        effects=Effects(
+            reads=("registers",), writes=("tensor memory",), completion="tcgen05 store wait", collective="warp"
+        ),
+        cuda=_store_wrapper(columns),
+    )(store)
+
+
+for _columns in (8, 16, 32, 64):
+    _row_moves(_columns)
 
 
 # ---- order between threads
@@ -226,6 +261,35 @@ def tcgen05_mma_f16_ss(d: Any, a: Any, b: Any, instruction: Any, accumulate: Any
 
     M = 128 takes N in steps of 16 up to 256. Its shared memory may be written again, and D read, only after a commit has arrived.
     """
+
+
+@instruction(
+    ptx=("tcgen05.mma.cta_group::1.kind::f16",),
+    sass=("UTCHMMA",),
+    needs=(Feature.TCGEN05,),
+    header="sm_100a",
+    effects=Effects(
+        reads=("shared", "tensor memory"),
+        writes=("tensor memory",),
+        proxy="async",
+        completion="tcgen05 commit",
+        collective="one thread",
+    ),
+    meaning=False,
+    cuda="""
+// D (+)= A B^T, D and A in tensor memory, B in shared memory; issued by one thread, asynchronous until a commit arrives.
+__device__ __forceinline__ void tcgen05_mma_f16_ts(unsigned d, unsigned a, unsigned long long b, unsigned instruction,
+                                                   bool accumulate) {
+  asm volatile(
+      "{\\n.reg .pred accumulate;\\nsetp.ne.b32 accumulate, %4, 0;\\n"
+      "tcgen05.mma.cta_group::1.kind::f16 [%0], [%1], %2, %3, accumulate;\\n}" ::"r"(d), "r"(a), "l"(b), "r"(instruction),
+      "r"(static_cast<int>(accumulate))
+      : "memory");
+}
+""",
+)
+def tcgen05_mma_f16_ts(d: Any, a: Any, b: Any, instruction: Any, accumulate: Any) -> Any:
+    """D[M, N] (+)= A[M, 16] B[N, 16]^T, D and A in tensor memory (A: two BF16 a column), B in shared memory."""
 
 
 @instruction(

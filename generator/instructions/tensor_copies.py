@@ -18,49 +18,77 @@ _LOAD = Effects(
 _STORE = Effects(reads=("shared",), writes=("global",), proxy="async", completion="bulk group", collective="one thread")
 
 
-@instruction(
-    ptx=("cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes",),
-    sass=("UTMALDG.2D",),
-    needs=(Feature.TMA,),
-    effects=_LOAD,
-    confirmed=Confirmed.HARDWARE,
-    meaning=False,
-    cuda="""
-// Box of a 2D tensor map -> shared memory; signals its bytes on the barrier.
-__device__ __forceinline__ void tma_load_2d(void* destination, const CUtensorMap& map, int x, int y, unsigned long long& barrier) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
-               ::"r"(smem_address(destination)), "l"(&map), "r"(x), "r"(y), "r"(smem_address(&barrier)) : "memory");
-}
-""",
-)
-def tma_load_2d(destination: Any, map: Any, x: Any, y: Any, barrier: Any) -> Any:
-    """Box of a 2D tensor map into shared memory; its bytes complete on `barrier`.
+_AXES = ("x", "y", "z", "u", "v")
+
+
+def _box_entries(rank: int) -> None:
+    """Register the load and the store of a box of a `rank`-dimensional tensor map."""
+    axes = _AXES[:rank]
+    arguments = ", ".join(f"int {axis}" for axis in axes)
+    values = ", ".join(f'"r"({axis})' for axis in axes)
+    load_name, store_name = f"tma_load_{rank}d", f"tma_store_{rank}d"
+
+    def numbered(first: int) -> str:
+        return "{" + ", ".join(f"%{first + i}" for i in range(rank)) + "}"
+
+    def load(destination: Any, map: Any, *coordinates: Any) -> Any:
+        raise NotImplementedError
+
+    indent = " " * len(f"__device__ __forceinline__ void {load_name}(")
+    gap = " " if rank == 2 else f"\n{indent}" if rank > 2 else " "
+    load.__name__ = load_name
+    barrier = "unsigned long long& barrier"
+    loaded = f"cp.async.bulk.tensor.{rank}d.shared::cta.global.tile.mbarrier::complete_tx::bytes"
+    load.__doc__ = f"""Box of a {rank}D tensor map into shared memory; its bytes complete on `barrier`.
 
     Elements out of bounds become zero and count in the bytes. Coordinates are in elements, the contiguous dimension first.
     """
-
-
-@instruction(
-    ptx=("cp.async.bulk.tensor.3d.shared::cta.global.tile.mbarrier::complete_tx::bytes",),
-    sass=("UTMALDG.3D",),
-    needs=(Feature.TMA,),
-    effects=_LOAD,
-    confirmed=Confirmed.HARDWARE,
-    meaning=False,
-    cuda="""
-// Box of a 3D tensor map -> shared memory; signals its bytes on the barrier.
-__device__ __forceinline__ void tma_load_3d(void* destination, const CUtensorMap& map, int x, int y, int z,
-                                            unsigned long long& barrier) {
-  asm volatile("cp.async.bulk.tensor.3d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
-               ::"r"(smem_address(destination)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(smem_address(&barrier)) : "memory");
-}
+    instruction(
+        ptx=(loaded,),
+        sass=(f"UTMALDG.{rank}D",),
+        needs=(Feature.TMA,),
+        effects=_LOAD,
+        confirmed=Confirmed.HARDWARE if rank in CONFIRMED_RANKS else Confirmed.DOCUMENTS,
+        meaning=False,
+        cuda=f"""
+// Box of a {rank}D tensor map -> shared memory; signals its bytes on the barrier.
+__device__ __forceinline__ void {load_name}(void* destination, const CUtensorMap& map, {arguments},{gap}{barrier}) {{
+  asm volatile("{loaded} [%0], [%1, {numbered(2)}], [%{rank + 2}];"
+               ::"r"(smem_address(destination)), "l"(&map), {values}, "r"(smem_address(&barrier)) : "memory");
+}}
 """,
-)
-def tma_load_3d(destination: Any, map: Any, x: Any, y: Any, z: Any, barrier: Any) -> Any:
-    """Box of a 3D tensor map into shared memory; its bytes complete on `barrier`.
+    )(load)
 
-    With panels as the third dimension one copy fills all swizzled panels of a tile.
+    def store(map: Any, source: Any, *coordinates: Any) -> Any:
+        raise NotImplementedError
+
+    store.__name__ = store_name
+    store.__doc__ = f"""Shared memory into a box of a {rank}D tensor map; elements out of bounds are skipped.
+
+    Completes with the thread's bulk group. What ordinary stores wrote needs
+    `fence_proxy_async` in the writers and a barrier first.
     """
+    instruction(
+        ptx=(f"cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group",),
+        sass=(f"UTMASTG.{rank}D",),
+        needs=(Feature.TMA,),
+        effects=_STORE,
+        confirmed=Confirmed.HARDWARE if rank in CONFIRMED_RANKS else Confirmed.DOCUMENTS,
+        meaning=False,
+        cuda=f"""
+// Shared memory -> box of a {rank}D tensor map; completes with the thread's bulk group.
+__device__ __forceinline__ void {store_name}(const CUtensorMap& map, const void* source, {arguments}) {{
+  asm volatile("cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group [%0, {numbered(1)}], [%{rank + 1}];"
+               ::"l"(&map), {values}, "r"(smem_address(source)) : "memory");
+}}
+""",
+    )(store)
+
+
+CONFIRMED_RANKS = (2, 3)
+
+for _rank in range(1, len(_AXES) + 1):
+    _box_entries(_rank)
 
 
 @instruction(
@@ -83,44 +111,37 @@ def bulk_load(destination: Any, source: Any, bytes: Any, barrier: Any) -> Any:
 
 
 @instruction(
-    ptx=("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group",),
-    sass=("UTMASTG.2D",),
+    ptx=("cp.async.bulk.prefetch.L2.global",),
+    sass=("UBLKPF",),
     needs=(Feature.TMA,),
-    effects=_STORE,
-    confirmed=Confirmed.HARDWARE,
+    effects=Effects(reads=("global",), proxy="async", completion="nothing to wait for", collective="one thread"),
     meaning=False,
     cuda="""
-// Shared memory -> box of a 2D tensor map; completes with the thread's bulk group.
-__device__ __forceinline__ void tma_store_2d(const CUtensorMap& map, const void* source, int x, int y) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];"
-               ::"l"(&map), "r"(x), "r"(y), "r"(smem_address(source)) : "memory");
+// Contiguous global bytes -> L2; a hint, nothing waits for it.
+__device__ __forceinline__ void bulk_prefetch_l2(const void* source, unsigned bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory");
 }
 """,
 )
-def tma_store_2d(map: Any, source: Any, x: Any, y: Any) -> Any:
-    """Shared memory into a box of a 2D tensor map; elements out of bounds are skipped. Completes with the thread's bulk group.
-
-    What ordinary stores wrote to the source needs `fence_proxy_async` in the writers and a barrier first.
-    """
+def bulk_prefetch_l2(source: Any, bytes: Any) -> Any:
+    """Contiguous global bytes into L2: a hint without a completion. The address and the size are multiples of 16."""
 
 
 @instruction(
-    ptx=("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group",),
-    sass=("UTMASTG.3D",),
+    ptx=("prefetch.tensormap",),
+    sass=("UTMACCTL.PF",),
     needs=(Feature.TMA,),
-    effects=_STORE,
-    confirmed=Confirmed.HARDWARE,
+    effects=Effects(collective="one thread"),
     meaning=False,
     cuda="""
-// Shared memory -> box of a 3D tensor map; completes with the thread's bulk group.
-__device__ __forceinline__ void tma_store_3d(const CUtensorMap& map, const void* source, int x, int y, int z) {
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];"
-               ::"l"(&map), "r"(x), "r"(y), "r"(z), "r"(smem_address(source)) : "memory");
+// Brings a tensor map nearer before its first use; a hint.
+__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 """,
 )
-def tma_store_3d(map: Any, source: Any, x: Any, y: Any, z: Any) -> Any:
-    """Shared memory into a box of a 3D tensor map; elements out of bounds are skipped. Completes with the thread's bulk group."""
+def prefetch_tensor_map(map: Any) -> Any:
+    """Brings a tensor map nearer before its first use: a hint."""
 
 
 @instruction(
@@ -142,6 +163,7 @@ def bulk_commit_group() -> Any:
 @instruction(
     ptx=("cp.async.bulk.wait_group.read",),
     sass=("DEPBAR.LE",),
+    spelling="bulk_wait_group_read<{}>",
     needs=(Feature.TMA,),
     effects=Effects(orders="bulk group reads", collective="one thread"),
     confirmed=Confirmed.HARDWARE,

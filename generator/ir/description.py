@@ -13,7 +13,9 @@ from kernwright.generator.ir.expr import Const, Expr, Var
 from kernwright.generator.ir.layout import SharedLayout, VectorRows
 from kernwright.generator.ir.program import NamedConstant, Parameter, StaticAssert, TensorParameter
 from kernwright.generator.ir.source import UNKNOWN, Source
-from kernwright.generator.ir.types import DType
+from kernwright.generator.ir.types import DType, i32
+
+ZERO, ONE = Const(0, i32), Const(1, i32)
 
 
 class Extent(Enum):
@@ -75,11 +77,15 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """FP32 accumulator of MMAs: registers on wgmma machines, tensor memory on tcgen05 machines."""
+    """FP32 accumulator of MMAs: registers on wgmma machines, tensor memory on tcgen05 machines.
+
+    In tensor memory there are `buffers` of it in turns, so that products into one run while another is read; registers are one.
+    """
 
     name: str
     rows: int
     columns: int
+    buffers: int = 1
     source: Source = field(default=UNKNOWN, compare=False, repr=False)
 
 
@@ -291,8 +297,8 @@ class Steps:
     index: Var
     count: Expr
     body: tuple[Operation, ...]
-    first: int = 0
-    step: int = 1
+    first: Expr = ZERO
+    step: Expr = ONE
     source: Source = field(default=UNKNOWN, compare=False, repr=False)
 
 

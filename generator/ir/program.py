@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kernwright.generator.ir.expr import Const, Expr
+from kernwright.generator.ir.expr import Const, Expr, Var
 from kernwright.generator.ir.source import UNKNOWN, Source
 from kernwright.generator.ir.statement import Statement
 from kernwright.generator.ir.types import DType
@@ -74,22 +74,80 @@ class StaticAssert:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A tensor as TMA sees it: a `const __grid_constant__ CUtensorMap` argument that the binding encodes for each launch.
+
+    Dimensions run from the contiguous one outwards. `extents` are in elements, `strides` the bytes from one index of dimension
+    1, 2, … to the next (rank - 1 of them), both over the scalar parameters; `box` is in elements. `swizzle` is 0 for none, else the
+    bytes of a swizzle row (32, 64 or 128). Elements out of bounds read as zero.
+    """
+
+    name: str
+    tensor: str
+    dtype: DType
+    extents: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+
+Argument = TensorParameter | ScalarParameter | TensorMap
+
+
+@dataclass(frozen=True, slots=True)
+class SharedField:
+    """A member of the block's shared memory: `count` times (stages, copies; None for one alone) `size` elements of `dtype`.
+
+    A tile is bytes (u8), a factor its own type; barriers are u64 and the address of tensor memory is u32, both with `size` None.
+    """
+
+    name: str
+    dtype: DType
+    count: Const | None
+    size: Const | None
+    alignment: int
+    offset: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A device function of the kernel file: a role, or the work of a role's issuing thread.
+
+    `arguments` are names of the kernel's arguments and of values that the kernel has computed, in the order in which they are
+    passed; `remarks` are the comment lines above it.
+    """
+
+    name: str
+    remarks: tuple[str, ...]
+    arguments: tuple[Argument | Var, ...]
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
-    """How the kernel starts. `grid` is over the scalar parameters; a grid of zero blocks means: nothing is launched."""
+    """How the kernel starts. `grid` is over the scalar parameters; a grid of zero blocks means: nothing is launched.
+
+    `oversized_shared_memory` asks for more than the usual limit of a block, on architectures that have such a mode; `dependent`
+    lets the launch begin before the kernel ahead of it in the stream has ended (programmatic dependent launch).
+    """
 
     threads: int
     grid: tuple[Expr, Expr, Expr]
     cluster: tuple[int, int, int] = (1, 1, 1)
     dynamic_shared_bytes: int = 0
     min_blocks: int | None = None
+    oversized_shared_memory: bool = False
+    dependent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredProgram:
     """One kernel for one architecture, ready to print, hash, emulate and bind.
 
-    `doc` is the author's docstring. `parameters` stand in the author's order, which is also the order of the kernel's
-    arguments. `body` is the kernel's; `instructions` are the table entries that the body uses, sorted by name.
+    `doc` is the author's docstring. `parameters` stand in the author's order; `arguments` are the kernel's, in the same order, a
+    tensor being a pointer, its tensor maps, or both. `functions` are the roles in the order of the text, `shared` the block's
+    shared memory. `body` is the kernel's; `instructions` are the table entries that body and functions use, in the table's order.
     """
 
     family: str
@@ -102,6 +160,10 @@ class LoweredProgram:
     launch: Launch
     body: tuple[Statement, ...]
     instructions: tuple[str, ...]
+    arguments: tuple[Argument, ...] = ()
+    shared: tuple[SharedField, ...] = ()
+    functions: tuple[Function, ...] = ()
+    tensor_memory_columns: int = 0
     source: Source = field(default=UNKNOWN, compare=False, repr=False)
 
     @property
@@ -112,6 +174,10 @@ class LoweredProgram:
     @property
     def tensors(self) -> tuple[TensorParameter, ...]:
         return tuple(p for p in self.parameters if isinstance(p, TensorParameter))
+
+    @property
+    def maps(self) -> tuple[TensorMap, ...]:
+        return tuple(argument for argument in self.arguments if isinstance(argument, TensorMap))
 
     @property
     def scalars(self) -> tuple[ScalarParameter, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from kernwright.generator.errors import TensorFault
 from kernwright.generator.ir.expr import Element, Expr, Var, children
 from kernwright.generator.ir.source import UNKNOWN, Source
-from kernwright.generator.ir.statement import Assign, Declare, Execute, If, Let, Pointer, Repeat, Statement
+from kernwright.generator.ir.statement import Assign, Declare, Execute, If, Let, Repeat, Statement, expressions_of
 from kernwright.generator.passes.ranges import Range, range_of, width_proof
 
 
@@ -29,20 +29,22 @@ def _block(statements: tuple[Statement, ...], facts: dict[str, Range], data: fro
                 if _is_data(value, data):
                     data |= {var.name}
                 elif var.dtype.is_integer:
-                    known[var.name] = range_of(value, known)
+                    known[var.name] = range_of(value, known).meet(range_of(var))  # a definition may promise more
             case Declare(value=value) | Assign(value=value):
                 _check(value, known, data, statement.source)
-            case Repeat(index, count, body):
-                _check(count, known, data, statement.source)
-                _block(body, known | {index.name: Range(0, max(0, range_of(count, known).high - 1))}, data)
+            case Repeat(index, count, body, _, first, step):
+                for part in (count, first, step):
+                    _check(part, known, data, statement.source)
+                least, most = max(0, range_of(first, known).low), range_of(count, known).high - 1
+                _block(body, known | {index.name: Range(least, max(least, most))}, data)
             case If(condition, then, otherwise):
                 _check(condition, known, data, statement.source)
                 _block(then, known, data)
                 _block(otherwise, known, data)
             case Execute(operands=operands):
                 for operand in operands:
-                    if isinstance(operand, Pointer):
-                        _check(operand.offset, known, data, statement.source)
+                    for expr in expressions_of(operand):
+                        _check(expr, known, data, statement.source)
             case _:
                 pass
 

@@ -12,19 +12,20 @@ from kernwright.generator.ir.description import Description
 from kernwright.generator.ir.expr import Call, Expr, children
 from kernwright.generator.ir.program import LoweredProgram, NamedConstant
 from kernwright.generator.ir.statement import (
-    ArrayOperand,
     Assign,
     Declare,
+    DeclareRing,
     Execute,
     If,
     Let,
-    Pointer,
     Repeat,
     Statement,
+    expressions_of,
 )
 from kernwright.generator.passes.check_widths import check_widths
 from kernwright.generator.passes.eliminate import eliminate, names_in, variables_of
 from kernwright.generator.passes.lower_rows import lower_rows
+from kernwright.generator.passes.roles import lower_roles
 from kernwright.generator.passes.simplify import Applied, simplify
 from kernwright.generator.passes.simplify_program import simplify_statements
 
@@ -39,13 +40,15 @@ class Lowered:
 
 def lower(description: Description, arch: Architecture) -> Lowered:
     """Lower `description` for `arch`. Raises LayoutFault KW0305 for operations that have no lowering there yet."""
-    if description.roles or description.pipelines or description.accumulators:
+    if description.roles:
+        return _with_roles(description, arch)
+    if description.pipelines or description.accumulators:
         raise LayoutFault(
             "KW0305",
-            "roles, pipelines and matrix products are traced and explained, but not lowered yet",
+            "pipelines and products outside roles are not lowered",
             description.source,
             where=f"on {arch.name}",
-            fix="Say shipped=False in @program: `kernwright explain` then shows what is derived.",
+            fix='Put the work into `with k.role("name", ...):`.',
         )
     raw_body, launch = lower_rows(description, arch)
     check_widths(raw_body)
@@ -72,9 +75,44 @@ def lower(description: Description, arch: Architecture) -> Lowered:
         launch=replace(launch, grid=(x, y, z)),
         body=body,
         instructions=instructions,
+        arguments=description.parameters,
         source=description.source,
     )
     return Lowered(program, applied)
+
+
+def _with_roles(description: Description, arch: Architecture) -> Lowered:
+    """A program with roles: functions, shared memory, and the kernel that dispatches them."""
+    parts = lower_roles(description, arch)
+    bodies = (parts.body, *(function.body for function in parts.functions))
+    instructions = tuple(entry.name for entry in table() if any(entry.name in instructions_of(body) for body in bodies))
+    used = {name for body in bodies for name in names_in(body)} | {names.THREADS, names.BLOCKS_PER_SM}
+    used |= {name for item in parts.asserts for name in variables_of(item.condition)}
+    used |= {
+        str(size.name) for item in parts.shared for size in (item.count, item.size) if size is not None and size.name
+    }
+    for row in reversed(parts.constants):
+        if row.constant.name in used:
+            used |= variables_of(row.value)
+    x, y, z = (simplify(extent).expr for extent in parts.launch.grid)
+    program = LoweredProgram(
+        family=description.family,
+        name=description.name,
+        arch=arch.name,
+        doc=description.doc,
+        parameters=description.parameters,
+        constants=tuple(row for row in parts.constants if row.constant.name in used),
+        asserts=parts.asserts,
+        launch=replace(parts.launch, grid=(x, y, z)),
+        body=parts.body,
+        instructions=instructions,
+        arguments=parts.arguments,
+        shared=parts.shared,
+        functions=parts.functions,
+        tensor_memory_columns=parts.derived.tmem_columns,
+        source=description.source,
+    )
+    return Lowered(program, parts.applied)
 
 
 def _used_constants(description: Description, body: tuple[Statement, ...]) -> tuple[NamedConstant, ...]:
@@ -102,7 +140,9 @@ def instructions_of(body: tuple[Statement, ...]) -> tuple[str, ...]:
             match statement:
                 case Let(value=value) | Declare(value=value) | Assign(value=value):
                     scan(value)
-                case Repeat(body=inner):
+                case Repeat(count=count, body=inner, first=first, step=step):
+                    for part in (count, first, step):
+                        scan(part)
                     visit(inner)
                 case If(condition=condition, then=then, otherwise=otherwise):
                     scan(condition)
@@ -111,13 +151,10 @@ def instructions_of(body: tuple[Statement, ...]) -> tuple[str, ...]:
                 case Execute(instruction=name, operands=operands):
                     used.add(lookup(name).name)
                     for operand in operands:
-                        match operand:
-                            case Pointer(offset=offset):
-                                scan(offset)
-                            case ArrayOperand():
-                                pass
-                            case _:
-                                scan(operand)
+                        for expr in expressions_of(operand):
+                            scan(expr)
+                case DeclareRing():
+                    used.add("Ring")
                 case _:
                     pass
 

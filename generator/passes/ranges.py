@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from kernwright.generator.instructions.table import limits_of
 from kernwright.generator.ir.evaluate import quotient, remainder
 from kernwright.generator.ir.expr import (
     COMPARISONS,
@@ -52,6 +53,10 @@ class Range:
     def join(self, other: Range) -> Range:
         """The smallest range that holds both."""
         return Range(min(self.low, other.low), max(self.high, other.high))
+
+    def meet(self, other: Range) -> Range:
+        """The integers that both hold. Raises ValueError when there is none."""
+        return Range(max(self.low, other.low), min(self.high, other.high))
 
 
 Facts = Mapping[str, Range]
@@ -244,7 +249,8 @@ class Ranges:
             for arg in args:
                 if arg.dtype.is_integer:
                     self.of(arg)
-        return full(dtype)
+        limits = limits_of(function)
+        return Range(*limits) if limits is not None else full(dtype)
 
     def _binary(self, expr: Binary, dtype: DType) -> Range:
         op, left, right = expr.op, expr.left, expr.right

@@ -11,19 +11,29 @@ from dataclasses import replace
 
 from kernwright.generator.ir.expr import Call, Cast, Const, Element, Expr, Var, children
 from kernwright.generator.ir.statement import (
+    AdvanceRing,
     ArrayOperand,
     Assign,
     Blank,
+    CallFunction,
     Declare,
+    DeclareRing,
+    DeclareShared,
     Execute,
     If,
     Let,
+    MapOperand,
     Operand,
     Pointer,
     RegisterArray,
     Remark,
     Repeat,
+    SharedOperand,
     Statement,
+    expressions_of,
+    map_operand,
+    name_of,
+    root,
 )
 from kernwright.generator.ir.types import boolean
 from kernwright.generator.passes.ranges import Facts, Range, Ranges, full
@@ -72,7 +82,7 @@ def _statement(statement: Statement, facts: dict[str, Range], applied: list[Appl
             value = smaller(value)
             facts.pop(var.name, None)
             if var.dtype.is_integer and value.dtype.is_integer:
-                values = Ranges(facts).of(Cast(var.dtype, value))
+                values = Ranges(facts).of(Cast(var.dtype, value)).meet(Ranges({}).of(var))
                 if values != full(var.dtype):
                     facts[var.name] = values
             return replace(statement, value=value)
@@ -84,35 +94,30 @@ def _statement(statement: Statement, facts: dict[str, Range], applied: list[Appl
             if isinstance(target, Element):
                 target = replace(target, index=smaller(target.index))
             return replace(statement, target=target, value=smaller(value))
-        case Repeat(index, count, body):
-            count = smaller(count)
+        case Repeat(index, count, body, _, first, step):
+            count, first, step = smaller(count), smaller(first), smaller(step)
             inner = {name: values for name, values in facts.items() if name != index.name}
-            most = Ranges(facts).of(count).high
-            if most >= 1:
-                inner[index.name] = Range(0, min(most - 1, index.dtype.high))
-            return replace(statement, count=count, body=_block(body, inner, applied))
+            most, least = Ranges(facts).of(count).high, max(0, Ranges(facts).of(first).low)
+            if most > least:
+                inner[index.name] = Range(least, min(most - 1, index.dtype.high))
+            return replace(statement, count=count, first=first, step=step, body=_block(body, inner, applied))
         case If(condition, then, otherwise):
             condition = smaller(condition)
             then, otherwise = _block(then, facts, applied), _block(otherwise, facts, applied)
             return replace(statement, condition=condition, then=then, otherwise=otherwise)
         case Execute(_, operands):
             return replace(statement, operands=tuple(_operand(operand, facts, applied) for operand in operands))
-        case RegisterArray() | Remark() | Blank():
+        case _:
             return statement
 
 
 def _operand(operand: Operand, facts: Facts, applied: list[Applied]) -> Operand:
-    match operand:
-        case ArrayOperand():
-            return operand
-        case Pointer(_, offset):
-            done = simplify(offset, facts)
-            applied.extend(done.applied)
-            return replace(operand, offset=done.expr)
-        case _:
-            done = simplify(operand, facts)
-            applied.extend(done.applied)
-            return done.expr
+    def smaller(expr: Expr) -> Expr:
+        done = simplify(expr, facts)
+        applied.extend(done.applied)
+        return done.expr
+
+    return map_operand(operand, smaller)
 
 
 def _declared(statements: tuple[Statement, ...]) -> set[str]:
@@ -134,27 +139,30 @@ def _occurring(node: Statement | Operand) -> Iterator[str]:
         case RegisterArray(name, _, size):
             yield name
             yield from _occurring(size)
-        case Repeat(index, count, body):
+        case Repeat(index, count, body, _, first, step):
             yield index.name
-            yield from _occurring(count)
+            for part in (count, first, step):
+                yield from _occurring(part)
             yield from _names(body)
         case If(condition, then, otherwise):
             yield from _occurring(condition)
             yield from _names(then) | _names(otherwise)
         case Execute(_, operands):
             for operand in operands:
-                yield from _occurring(operand)
-        case Pointer(array, offset):
-            yield array
-            yield from _occurring(offset)
-        case ArrayOperand(name):
+                if found := name_of(operand):
+                    yield found
+                for expr in expressions_of(operand):
+                    yield from _occurring(expr)
+        case DeclareRing(name) | AdvanceRing(name):
             yield name
-        case Remark() | Blank():
+        case CallFunction(_, arguments):
+            yield from arguments
+        case DeclareShared() | Remark() | Blank() | Pointer() | ArrayOperand() | SharedOperand() | MapOperand():
             return
         case Var(name) | Const(_, _, str(name)):
-            yield name
+            yield root(name)
         case Element(array, index):
-            yield array
+            yield root(array)
             yield from _occurring(index)
         case Call() | _:
             for operand in children(node):

@@ -30,7 +30,7 @@ def main() -> int:
     from kernwright.runtime.build import records
     from kernwright.runtime.loader.load import default_manifest, locate
     from kernwright.runtime.loader.search import architecture_of
-    from tests.gpu import rmsnorm_silu_gate  # noqa: F401  (registers its checks)
+    from tests.gpu import gated_delta_rule, rmsnorm_silu_gate, tiles  # noqa: F401  (they register their checks)
     from tests.gpu.registry import CHECKS, Results, run_checks
 
     device, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()

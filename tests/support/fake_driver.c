@@ -25,7 +25,7 @@ static void write_down(const char* format, ...) {
   va_list values;
   if (quiet) return;
   pthread_mutex_lock(&lock);
-  if (used > sizeof record - 2048) { /* full: a test that reads so much resets first */
+  if (used > sizeof record - 8192) { /* full: a test that reads so much resets first */
     pthread_mutex_unlock(&lock);
     return;
   }
@@ -169,20 +169,52 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   *mode = old;
   return CUDA_SUCCESS;
 }
+/* A map is 16 words: the address that it was made with, each of them with its place in the low bits. */
+CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
+                                const cuuint64_t* extents, const cuuint64_t* strides, const cuuint32_t* box,
+                                const cuuint32_t* steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+  char text[512];
+  int length = 0;
+#define PUT(...) length += snprintf(text + length, sizeof text - (size_t)length, __VA_ARGS__)
+  for (unsigned i = 0; i < rank; ++i) PUT(" %llu", (unsigned long long)extents[i]);
+  PUT(" strides");
+  for (unsigned i = 0; i + 1 < rank; ++i) PUT(" %llu", (unsigned long long)strides[i]);
+  PUT(" box");
+  for (unsigned i = 0; i < rank; ++i) PUT(" %u", box[i]);
+  PUT(" steps");
+  for (unsigned i = 0; i < rank; ++i) PUT(" %u", steps[i]);
+#undef PUT
+  write_down("cuTensorMapEncodeTiled 0x%llx type %d rank %u extents%s interleave %d swizzle %d promotion %d fill %d "
+             "aligned %d in %d", (unsigned long long)(uintptr_t)address, (int)type, rank, text, (int)interleave,
+             (int)swizzle, (int)promotion, (int)fill, (uintptr_t)map % 64 == 0, fake_get_context());
+  ANSWER(cuTensorMapEncodeTiled);
+  if (current == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  for (int i = 0; i < CU_TENSOR_MAP_NUM_QWORDS; ++i) map->opaque[i] = (uintptr_t)address + (unsigned)i;
+  return CUDA_SUCCESS;
+}
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction kernel, void** values, void** extra) {
-  char text[1024];
+  char text[4096];
   int length = 0;
   (void)extra;
   if (!quiet) {
     for (int i = 0; i < arguments; ++i) {
-      unsigned long long value = 0;
-      memcpy(&value, values[i], (size_t)sizes[i]);
-      length += snprintf(text + length, sizeof text - (size_t)length, " 0x%llx", value);
+      for (int from = 0; from < sizes[i]; from += 8) { /* the words of a long argument with commas */
+        unsigned long long value = 0;
+        memcpy(&value, (const char*)values[i] + from, (size_t)(sizes[i] - from < 8 ? sizes[i] - from : 8));
+        length += snprintf(text + length, sizeof text - (size_t)length, from ? ",0x%llx" : " 0x%llx", value);
+      }
     }
-    for (unsigned i = 0; i < config->numAttrs; ++i)
-      length += snprintf(text + length, sizeof text - (size_t)length, " attribute %d = %u %u %u", (int)config->attrs[i].id,
-                         config->attrs[i].value.clusterDim.x, config->attrs[i].value.clusterDim.y,
-                         config->attrs[i].value.clusterDim.z);
+    for (unsigned i = 0; i < config->numAttrs; ++i) {
+      const CUlaunchAttribute* attribute = &config->attrs[i];
+      const int cluster = attribute->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+      unsigned first;
+      memcpy(&first, &attribute->value, sizeof first);
+      length += snprintf(text + length, sizeof text - (size_t)length, " attribute %d = %u", (int)attribute->id, first);
+      if (cluster)
+        length += snprintf(text + length, sizeof text - (size_t)length, " %u %u", attribute->value.clusterDim.y,
+                           attribute->value.clusterDim.z);
+    }
     text[length] = 0;
     write_down("cuLaunchKernelEx 0x%llx grid %u %u %u block %u %u %u shared %u stream 0x%llx in %d capture %d:%s",
                (unsigned long long)(uintptr_t)kernel, config->gridDimX, config->gridDimY, config->gridDimZ,

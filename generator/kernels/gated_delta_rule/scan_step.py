@@ -61,7 +61,16 @@ class Rings:
     fresh: PipelineHandle
 
 
-@program(family="gated_delta_rule", archs=("sm_90a",), shipped=False)
+@program(
+    family="gated_delta_rule",
+    archs=("sm_90a",),
+    variants={
+        "scan_step": {},
+        "scan_step_load_p": {"load_p": True},
+        "scan_step_wide": {"values": 128},
+        "scan_step_wide_load_p": {"values": 128, "load_p": True},
+    },
+)
 def scan_step(k: Kernel, values: int = 64, load_p: bool = False) -> None:
     """Per chunk of 64 tokens, with S the state [K, V] and G the cumulative log gate of the chunk:
 

@@ -3,7 +3,7 @@
 from kernwright.generator.dsl import ALL, Kernel, bf16, f32, i32, program, shared
 
 
-@program(family="tiles", archs=ALL, shipped=False)
+@program(family="tiles", archs=ALL)
 def mma_tile(k: Kernel, tile_k: int = 64, stages: int = 3, blocks: int = 2) -> None:
     """C = A @ B.T for one 128 x 64 tile; A [128, K], B [64, K] BF16 row-major, C [128, 64] FP32."""
     depth = k.scalar("depth", i32, low=tile_k, high=1 << 20, multiple_of=tile_k)

@@ -49,7 +49,7 @@ def derive(description: Description, arch: Architecture) -> Derived:
     products = product_facts(description, pipelines, arch)
     operands, accumulator_registers, registers = register_facts(description, roles, accumulators, pipelines, arch)
     in_columns = operand_columns(description, accumulators, arch)
-    slots, total = shared_map(description, pipelines, buffers, accumulators, arch)
+    slots, total = shared_map(description, pipelines, buffers, accumulators, in_columns, arch)
     return Derived(
         description=description,
         arch=arch,

@@ -37,7 +37,7 @@ def accumulator_facts(description: Description, arch: Architecture) -> tuple[Acc
                 where=f"on {arch.name}",
                 detail=str(error),
             ) from None
-        column += item.columns * role.replicas
+        column += item.columns * role.replicas * item.buffers
         full = BarrierCount(1, 0, "one commit, behind the last product before the values are read or the columns freed")
         empty = _empty(body, role, item.name)
         found.append(AccumulatorFacts(item, role.name, columns, readback, full, empty, role.replicas))
@@ -121,9 +121,20 @@ def operand_columns(
             for op in ir.walk(body.body)
             if isinstance(op, ir.Mma) and isinstance(op.a, Var)
         }
+        role = description.role(body.role)
+        full = BarrierCount(warps_of(role), 0, f"one per warp of role {role.name}, behind tcgen05.wait of its stores")
+        timeline = Timeline(body)
         for name, values in depth.items():
-            columns = values // 2 * description.role(body.role).replicas
-            found.append(OperandColumns(body.role, name, first, columns))
+            columns = values // 2 * role.replicas
+            again = any(
+                timeline.reaches(at, lambda later, name=name: getattr(later, "name", None) == name)
+                for at, event in enumerate(timeline.events)
+                if isinstance(event.operation, ir.Mma)
+                and isinstance(event.operation.a, Var)
+                and event.operation.a.name == name
+            )
+            empty = BarrierCount(1, 0, "one commit, behind the products that read it") if again else None
+            found.append(OperandColumns(body.role, name, first, columns, full, empty))
             first += columns
     return tuple(found)
 

@@ -56,6 +56,7 @@ def _hand_over(
         barrier=_barrier(facts, meet) if written else "none",
         issuer=ISSUER if stored else "the issuer of the products" if multiplied else "none",
         wait=_wait(body, buffer),
+        again="before the buffer is written again" in _wait(body, buffer),
         full=BarrierCount(1, buffer.layout.bytes, "the elected thread, and the bytes of its copy", "the elected thread")
         if copied
         else None,

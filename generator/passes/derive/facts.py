@@ -98,7 +98,8 @@ class BufferFacts:
     """How a standing buffer goes from the threads of its role to an asynchronous reader and back.
 
     `writers` fill it; `fence` is what each of them executes before `barrier`; `issuer` starts the asynchronous reads, and `wait` is
-    what it does before the buffer is written again or the role ends. `full` is the barrier of a buffer that a copy fills.
+    what it does before the buffer is written again or the role ends. `full` is the barrier of a buffer that a copy fills; `again`
+    says that the buffer may be written while something still reads it.
     """
 
     buffer: ir.SharedTile
@@ -110,6 +111,7 @@ class BufferFacts:
     issuer: str
     wait: str
     full: BarrierCount | None = None
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +132,14 @@ class AccumulatorFacts:
     copies: int = 1
 
     @property
+    def buffers(self) -> int:
+        """Parts of tensor memory that take turns: those of the copies of the role, or those that the author asked for."""
+        return self.copies * (self.accumulator.buffers if self.readback is not None else 1)
+
+    @property
     def columns(self) -> int:
-        """Columns of tensor memory of all copies."""
-        return self.accumulator.columns * self.copies
+        """Columns of tensor memory of all buffers."""
+        return self.accumulator.columns * self.buffers
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +181,17 @@ class AccumulatorRegisters:
 
 @dataclass(frozen=True, slots=True)
 class OperandColumns:
-    """A register operand of a tcgen05 machine: it lies in tensor memory, two 16-bit values a column; `columns` of all copies."""
+    """A register operand of a tcgen05 machine: it lies in tensor memory, two 16-bit values a column; `columns` of all copies.
+
+    `full` says that the role's threads have written it, `empty` that the products which read it are complete.
+    """
 
     role: str
     operand: str
     first_column: int
     columns: int
+    full: BarrierCount | None = None
+    empty: BarrierCount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +199,8 @@ class TensorMapFacts:
     """The tensor map of a copied tensor, dimensions from the contiguous one outwards.
 
     `box` is in elements. `panel_dimension` is the dimension that counts swizzle rows inside the tensor's contiguous one, so that
-    one box brings all panels of a tile; None where each of the `boxes` of a tile is one panel.
+    one box brings all panels of a tile; None where each of the `boxes` of a tile is one panel. `panels_a_head` is then the number
+    of swizzle rows in the contiguous dimension.
     """
 
     tensor: str
@@ -198,6 +211,7 @@ class TensorMapFacts:
     boxes: int
     swizzle: int
     reason: str
+    panels_a_head: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

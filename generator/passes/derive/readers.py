@@ -21,13 +21,20 @@ STORES = (
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One consuming role: how many arrivals release a stage, why, and how many MMA groups stay in flight meanwhile."""
+    """One consuming role: how many arrivals release a stage, why, and how many MMA groups stay in flight meanwhile.
+
+    `by` says whose arrivals they are: a "warp"'s first lane, a "warpgroup"'s elected thread, one "thread", or nobody's. The commit
+    of tcgen05 products is one more, and so is the thread that issues TMA stores of the stage.
+    """
 
     role: str
     arrivals: int
     reason: str
     in_flight: int
     why_in_flight: str
+    by: str
+    commit: bool
+    stores: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +81,9 @@ def readers_of(description: Description, pipeline: ir.Pipeline, arch: Architectu
         uses = _uses(description, body, pipeline.name)
         if uses.blocks:
             depth, why = _depth(uses, pipeline, arch)
-            arrivals, reason = _arrivals(description, uses, pipeline.name, arch)
-            readers.append(Reader(body.role, arrivals, reason, depth, why))
+            arrivals, reason, by = _arrivals(description, uses, pipeline.name, arch)
+            commit = bool(uses.products) and arch.machine is Machine.TCGEN05
+            readers.append(Reader(body.role, arrivals, reason, depth, why, by, commit, bool(uses.stores)))
     if not readers:
         raise PipelineFault(
             "KW0401",
@@ -112,7 +120,7 @@ def reads_buffer(mma: ir.Mma, tile: ir.SharedTile) -> bool:
     return tile.pipeline is None and any(isinstance(side, ir.SharedTile) and side == tile for side in (mma.a, mma.b))
 
 
-def _arrivals(description: Description, uses: _Uses, name: str, arch: Architecture) -> tuple[int, str]:
+def _arrivals(description: Description, uses: _Uses, name: str, arch: Architecture) -> tuple[int, str, str]:
     """Arrivals of one role that release a stage: threads arrive by warps, wgmma by warpgroups, tcgen05 and stores by one each."""
     warps = 1 if uses.in_one_thread else warps_of(uses.role)
     stores = (STORES, 1) if uses.stores else ("", 0)
@@ -123,22 +131,34 @@ def _arrivals(description: Description, uses: _Uses, name: str, arch: Architectu
             reason += " and the wait for its products"
         if commit:
             reason += "; the commit of its products is one more"
-        return warps + int(commit) + stores[1], reason + stores[0]
+        by = "thread" if uses.in_one_thread else "warp"
+        return warps + int(commit) + stores[1], reason + stores[0], by
     if commit:
-        return 1 + stores[1], "read by tcgen05.mma alone: the commit is the arrival" + stores[0]
+        return 1 + stores[1], "read by tcgen05.mma alone: the commit is the arrival" + stores[0], "none"
     if uses.products:
         groups = uses.role.warpgroups
-        return groups + stores[1], (
-            f"read by wgmma alone: one arrival for each warpgroup ({groups}), once its wait has proved the reads done"
-        ) + stores[0]
+        return (
+            groups + stores[1],
+            (f"read by wgmma alone: one arrival for each warpgroup ({groups}), once its wait has proved the reads done")
+            + stores[0],
+            "warpgroup",
+        )
     if uses.stores:
-        return stores[1], stores[0].removeprefix("; ")
+        return stores[1], stores[0].removeprefix("; "), "none"
     relayed = _vouched_reader(description, uses, name)
     if relayed is not None:
-        return 0, (
-            f"only vouches for it: role {relayed} releases the stage after it has seen this role's arrival, so none is needed"
+        return (
+            0,
+            (
+                f"only vouches for it: role {relayed} releases the stage after it has seen this role's arrival, so none is needed"
+            ),
+            "none",
         )
-    return warps, f"waits, but reads no tile: one arrival for each of its warps ({warps})"
+    return (
+        warps,
+        f"waits, but reads no tile: one arrival for each of its warps ({warps})",
+        ("thread" if uses.in_one_thread else "warp"),
+    )
 
 
 def _by_threads(uses: _Uses, warps: int) -> str:

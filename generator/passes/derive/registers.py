@@ -253,6 +253,25 @@ class _Arrays:
                 return None
 
 
+def fused_names(timeline: Timeline, accumulators: dict[str, WgmmaAccumulator]) -> frozenset[str]:
+    """Named tiles that are computed where their one user needs them, so that they have no array."""
+    arrays = _Arrays(timeline, accumulators)
+    return frozenset(name for name, meaning in arrays.meaning.items() if name not in meaning)
+
+
+def landing(body: ir.RoleBody) -> dict[str, str]:
+    """Loaded tiles that only become an accumulator's value, and that accumulator: they are loaded into its registers."""
+    events = ir.walk(body.body)
+    return {
+        op.value.name: op.accumulator
+        for op in events
+        if isinstance(op, ir.SetAccumulator)
+        and isinstance(op.value, Var)
+        and any(isinstance(load, ir.LoadTile) and load.name == op.value.name for load in events)
+        and _lands_in_accumulator(op.value.name, events)
+    }
+
+
 def _lands_in_accumulator(name: str, events: list[ir.Operation]) -> bool:
     """Whether a loaded tile only becomes an accumulator's value: it is then loaded into those registers."""
     users = [operation for operation in events if name in _variables(operation)]

@@ -12,6 +12,7 @@ from kernwright.generator.passes.derive.facts import (
     AccumulatorFacts,
     BarrierCount,
     BufferFacts,
+    OperandColumns,
     PipelineFacts,
     SharedSlot,
 )
@@ -39,6 +40,7 @@ def shared_map(
     pipelines: tuple[PipelineFacts, ...],
     buffers: tuple[BufferFacts, ...],
     accumulators: tuple[AccumulatorFacts, ...],
+    operands: tuple[OperandColumns, ...],
     arch: Architecture,
 ) -> tuple[tuple[SharedSlot, ...], int]:
     """Slots in order and their end in bytes: tiles with the strictest alignment first, then factors, then barriers."""
@@ -61,7 +63,11 @@ def shared_map(
     for item in accumulators:
         for side, count_or_none in (("full", item.full), ("empty", item.empty)):
             if count_or_none is not None:
-                wanted.append(_barrier(f"{item.accumulator.name}_{side}", item.copies, count_or_none))
+                wanted.append(_barrier(f"{item.accumulator.name}_{side}", item.buffers, count_or_none))
+    for operand in operands:
+        for side, count_or_none in (("full", operand.full), ("empty", operand.empty)):
+            if count_or_none is not None:
+                wanted.append(_barrier(f"{operand.operand}_{side}", 1, count_or_none))
     if accumulators and arch.machine is Machine.TCGEN05:
         wanted.append(
             _Wanted(

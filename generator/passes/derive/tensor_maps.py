@@ -28,6 +28,12 @@ def tensor_maps(description: Description) -> tuple[TensorMapFacts, ...]:
     return tuple(found.values())
 
 
+def map_of(description: Description, copy: ir.CopyIn | ir.CopyOut) -> TensorMapFacts:
+    """The map through which one copy goes."""
+    tile = copy.target if isinstance(copy, ir.CopyIn) else copy.origin
+    return _map(description.tensor(copy.tile.tensor), copy.tile, tile, copy, _multiples(description))
+
+
 def _multiples(description: Description) -> dict[str, int]:
     """What scalars of the program are multiples of: parameters as declared, named values by their formula."""
     known = {p.name: p.multiple_of for p in description.parameters if isinstance(p, ScalarParameter)}
@@ -84,13 +90,14 @@ def _map(
         box_of = (layout.panel_elements,)
         return TensorMapFacts(tensor.name, name, 1, box_of, None, layout.panels, layout.swizzle, "one row")
     last = tensor.shape[-1]
-    counted = isinstance(last, Const) and int(last.value) % layout.panel_elements == 0
-    counted = counted and _multiple(box.origin[-1], known) % layout.panel_elements == 0
-    if rank >= 3 and box.rows != rank - 2 and layout.swizzle and counted:
+    whole = isinstance(last, Const) and int(last.value) % layout.panel_elements == 0
+    counted = whole and _multiple(box.origin[-1], known) % layout.panel_elements == 0
+    if rank >= 3 and box.rows != rank - 2 and layout.swizzle and counted and isinstance(last, Const):
         others = [outer if axis == box.rows else 1 for axis in range(rank - 3, -1, -1)]
         shape = (layout.panel_elements, *others, layout.panels)
         reason = f"dimension {rank - 2} of the tensor is counted in swizzle rows of {layout.panel_elements} elements"
-        return TensorMapFacts(tensor.name, name, rank, shape, rank - 1, 1, layout.swizzle, reason)
+        width = int(last.value) // layout.panel_elements
+        return TensorMapFacts(tensor.name, name, rank, shape, rank - 1, 1, layout.swizzle, reason, width)
     others = [outer if axis == box.rows else 1 for axis in range(rank - 2, -1, -1)]
     reason = "one box is one panel" if layout.panels > 1 else "the tile is one panel"
     return TensorMapFacts(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernwright.generator.errors import PipelineFault
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.description import Description
-from kernwright.generator.ir.expr import Binary, Cast, Const, Expr, Var, children, rebuild
+from kernwright.generator.ir.expr import Binary, Cast, Const, Expr, Var, children, integer, rebuild
 from kernwright.generator.ir.types import f32
 from kernwright.generator.passes.ranges import range_of
 from kernwright.generator.passes.simplify import simplify
@@ -59,10 +59,10 @@ def check_turns(description: Description, pipeline: ir.Pipeline) -> tuple[str, .
 
 
 def constant_trips(loop: ir.Steps) -> int | None:
-    """Trips of a loop whose end is a number."""
-    match simplify(_plain(loop.count, {})).expr:
-        case Const(value=end):
-            return max(0, -(-(int(end) - loop.first) // loop.step))
+    """Trips of a loop whose ends and step are numbers."""
+    match tuple(simplify(_plain(part, {})).expr for part in (loop.count, loop.first, loop.step)):
+        case (Const(value=end), Const(value=first), Const(value=step)):
+            return max(0, -(-(int(end) - int(first)) // int(step)))
         case _:
             return None
 
@@ -94,7 +94,7 @@ def _repeated(
         _learn((operation,), known, role)
         if isinstance(operation, ir.Steps):
             trips = _trips(operation, known)
-            index = f"step {depth} of {_sum_text(trips)} from {operation.first} by {operation.step}"
+            index = f"step {depth} of {_sum_text(trips)} from {_text(operation.first)} by {_text(operation.step)}"
             inner = {**known, operation.index.name: Var(index, operation.index.dtype, operation.index.low)}
             yield from _repeated(operation.body, _product(times, trips), inner, depth + 1, role)
         elif isinstance(operation, ir.Block):
@@ -125,14 +125,15 @@ def _trips(loop: ir.Steps, known: Known) -> Terms:
     number = constant_trips(loop)
     if number is not None:
         return {(): number} if number else {}
-    end = simplify(_plain(loop.count, known)).expr
-    if isinstance(end, Const):
-        return _trips(ir.Steps(loop.index, end, (), loop.first, loop.step), {})
-    if loop.step == 1 and range_of(end).low >= loop.first:
-        return _sum(_terms(end), {(): loop.first}, -1)
-    if (loop.first, loop.step) == (0, 1):
-        return {(end,): 1}
-    return {(Var(f"trips of {loop.first} .. {_text(end)} by {loop.step}", end.dtype),): 1}
+    end, first, step = (simplify(_plain(part, known)).expr for part in (loop.count, loop.first, loop.step))
+    if all(isinstance(part, Const) for part in (end, first, step)):
+        return _trips(ir.Steps(loop.index, end, (), first, step), {})
+    if isinstance(first, Const) and step == integer(1):
+        if range_of(end).low >= int(first.value):
+            return _sum(_terms(end), {(): int(first.value)}, -1)
+        if first.value == 0:
+            return {(end,): 1}
+    return {(Var(f"trips of {_text(first)} .. {_text(end)} by {_text(step)}", end.dtype),): 1}
 
 
 def _terms(expr: Expr) -> Terms:
