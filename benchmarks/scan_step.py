@@ -1,8 +1,8 @@
 """Time a chunk of the scan-step programs: `python benchmarks/scan_step.py [--check FOLDER]`, one JSON object a line.
 
-The time is the least-squares slope of the launch time over 128, 256, 384 and 512 chunks (CUDA events, 3 warm-ups, median of 15): what
-does not grow with the sequence, a launch's own cost, drops out. With `--check`, the check program of the hand-written target in FOLDER
-is timed before and after, by the same method.
+The time is the least-squares slope of the launch time over 128, 256, 384 and 512 chunks (CUDA events, 3 warm-ups, median of 15):
+what does not grow with the sequence, a launch's own cost, drops out. With `--check`, the check program of the hand-written target
+in FOLDER is timed before and after, by the same method.
 """
 
 from __future__ import annotations

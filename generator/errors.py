@@ -147,6 +147,14 @@ no text is written. Drop the architecture from the program's list, or leave the 
 A block of the grid works on one range of rows, which one vector-row layout spreads over its threads. A second range or layout is
 a second program.""",
     ),
+    CatalogueEntry(
+        "KW0308",
+        "operand lies beyond what a descriptor addresses",
+        """\
+The address field of a matrix descriptor counts 16 bytes in 14 bits (256 KiB) or, where blocks may have more shared memory, in 15
+bits. A step of K is added to a finished descriptor, so no address of an operand may carry out of the field. `kernwright explain
+PROGRAM --arch ARCH` prints the proof for every operand. Use fewer stages, or put the operands before other tiles.""",
+    ),
     # pipelines and roles
     CatalogueEntry(
         "KW0401",

@@ -140,6 +140,17 @@ def test_lines_stay_short_however_many_maps_there_are() -> None:
     assert all(len(line) <= 120 for line in print_binding(maps_program(*maps)).splitlines())
 
 
+def test_a_long_signature_is_printed_in_pieces(tmp_path: Path, driver: Path) -> None:
+    tensors = tuple(replace(OUT, name=f"a_tensor_named_{place}", access="read") for place in range(8))
+    program = maps_program()
+    program = replace(program, parameters=(*program.parameters[:-1], *tensors, SCALE), arguments=())
+    assert all(len(line) <= 120 for line in print_binding(program).splitlines())
+    host = HostProcess(build_binding(program, tmp_path), driver)
+    names = ", ".join(["a", "s", "bias", "out", *(tensor.name for tensor in tensors), "scale"])
+    assert host.call("run", [])[2] == f"{NAME}: expected 13 arguments ({names}), got 0"
+    host.close()
+
+
 def test_a_program_that_states_no_arguments_passes_its_parameters() -> None:
     program = everything()
     assert print_binding(replace(program, arguments=program.parameters)) == print_binding(program)

@@ -275,19 +275,30 @@ def test_operands_in_different_layouts(trace):
 
 def test_what_is_not_lowered_yet(trace):
     def described(k: Kernel) -> None:
-        """A role that copies one tile out."""
-        tile = k.buffer("tile", SWIZZLED)
+        """A role that stages a tile that is stored along its rows."""
+        tile = k.buffer("tile", shared(bf16, (64, 64), swizzle=128, major="MN"))
+        a = k.pipeline(
+            "operands", stages=1, a=shared(bf16, (64, 64), swizzle=128), b=shared(bf16, (64, 64), swizzle=128)
+        )
+        source = k.tensor("source", bf16, (64, 64))
         c = k.tensor("c", bf16, (64, 64), access="write")
+        result = k.accumulator("result", 64, 64)
+        with k.role("load"), k.one_thread(), a.produce() as stage:
+            k.copy_tma(source[:, :], stage.a)
+            k.copy_tma(source[:, :], stage.b)
         with k.role("use"):
+            with a.consume() as stage:
+                k.mma(result, stage.a, stage.b.T, accumulate=False)
+            k.stage(result.read(), tile)  # fault
             k.copy_tma(tile, c)
 
     refuse(
         trace,
         described,
         "KW0305",
-        "roles, pipelines and matrix products",
+        "MN-major tile is not lowered",
         "on sm_90a",
-        "shipped=False",
+        "Stage it K-major",
         after=lowered("sm_90a"),
     )
 
@@ -297,7 +308,7 @@ def test_an_instruction_that_the_architecture_lacks(trace):
         """A number that only tcgen05 machines make."""
         source, target, layout, block = rows_program(k)
         value = k.load(source[block], layout)
-        word = k.let("word", call(k, "instruction_descriptor_bf16", u32, value))  # fault
+        word = k.let("word", call(k, "tcgen05_wait_st", u32, value))  # fault
         k.store(target[block], value * word.to(f32))
 
-    refuse(trace, described, "KW0306", "instruction_descriptor_bf16 does not exist on sm_90a", after=lowered("sm_90a"))
+    refuse(trace, described, "KW0306", "tcgen05_wait_st does not exist on sm_90a", after=lowered("sm_90a"))

@@ -32,6 +32,7 @@ def test_only_what_is_used_in_the_order_of_the_table():
 
 def test_a_wrapper_brings_those_that_it_calls():
     wrappers = [e for e in table() if e.cuda]
+    wrappers = [e for e in wrappers if e.name != "Ring"]  # a type
     calls = {e.name: {o.name for o in wrappers if o is not e and re.search(rf"\b{o.name}\(", e.cuda)} for e in wrappers}
     callers = [e for e in wrappers if calls[e.name]]
     assert "mbarrier_wait" in {e.name for e in callers}, "it takes the address of its barrier"

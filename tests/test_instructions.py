@@ -76,10 +76,11 @@ def exact_fma(a: float, b: float, c: float) -> float:
     return float(best) if abs(exact) < limit else math.copysign(math.inf, exact)
 
 
-def test_every_instruction_of_a_shipped_program_has_a_meaning():
+def test_every_instruction_of_a_shipped_program_without_roles_has_a_meaning():
+    """Those of roles (barriers, copies, products) need an emulator of their own; the page of instructions says which have none."""
     for source in discover().values():
-        if source.shipped:
-            description = source.trace()
+        description = source.trace()
+        if source.shipped and not description.roles:
             for arch in description.archs:
                 used = lower(description, ARCHITECTURES[arch]).program.instructions
                 assert used, "a program without instructions cannot store"
@@ -90,9 +91,8 @@ def test_entries_are_complete():
     for entry in table():
         assert entry.summary.endswith("."), entry.name
         assert entry.ptx, entry.name
-        assert (f" {entry.name}(" in entry.cuda) == bool(entry.cuda), (
-            f"{entry.name}: the wrapper is called like its entry"
-        )
+        called = f" {entry.name}(" in entry.cuda or f"struct {entry.name} {{" in entry.cuda
+        assert called == bool(entry.cuda), f"{entry.name}: the wrapper is called like its entry"
         assert not entry.cuda or entry.cuda.startswith("//"), (
             f"{entry.name}: a wrapper starts with why or what in one line"
         )

@@ -173,9 +173,14 @@ def _doc(names: list[str], arguments: list[str]) -> list[str]:
 
 
 def _count(names: list[str]) -> str:
-    head, tail = f"if (kw_count(ffi_count, {len(names)},", f'"{", ".join(names)}")) return -1;'
-    space = " " if 2 + len(head) + 1 + len(tail) <= WIDTH else "\n" + " " * len("  if (kw_count(")
-    return head + space + tail
+    """The check of how many arguments came; the text of a long signature goes in pieces, a piece a line."""
+    head, tail, signature = f"if (kw_count(ffi_count, {len(names)},", ")) return -1;", ", ".join(names)
+    if len(f'  {head} "{signature}"{tail}') <= WIDTH:
+        return f'{head} "{signature}"{tail}'
+    indent = " " * len("  if (kw_count(")
+    first, *others = textwrap.wrap(signature, WIDTH - len(f'{indent}""{tail}') - 1)
+    pieces = [f'"{first}', *(f" {other}" for other in others)]
+    return head + "\n" + indent + f'"\n{indent}"'.join(pieces) + '"' + tail
 
 
 def _describe(tensor: TensorParameter) -> str:

@@ -21,6 +21,7 @@ from kernwright.generator.passes.derive import (
     RoleFacts,
     TensorMapFacts,
 )
+from kernwright.generator.passes.roles.operands import proofs
 
 
 def print_outline(derived: Derived) -> str:
@@ -44,6 +45,7 @@ def print_outline(derived: Derived) -> str:
         ("buffers", [line for facts in derived.buffers for line in _buffer(facts)]),
         ("accumulators", [line for facts in derived.accumulators for line in _accumulator(facts)]),
         ("products", [line for facts in derived.products for line in _product(facts)]),
+        ("no carry out of a descriptor's address field", [proof.text for proof in proofs(derived)]),
         ("register arrays (those named together take turns)", _arrays(derived)),
         ("registers a thread (addresses and counters come on top)", [_estimate(e) for e in derived.registers]),
         ("tensor maps", [_tensor_map(facts) for facts in derived.tensor_maps]),

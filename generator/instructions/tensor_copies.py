@@ -112,7 +112,6 @@ def bulk_load(destination: Any, source: Any, bytes: Any, barrier: Any) -> Any:
 
 @instruction(
     ptx=("cp.async.bulk.prefetch.L2.global",),
-    sass=("UBLKPF",),
     needs=(Feature.TMA,),
     effects=Effects(reads=("global",), proxy="async", completion="nothing to wait for", collective="one thread"),
     meaning=False,

@@ -34,6 +34,10 @@ def _product(name: str, registers: int) -> str:
     return _WGMMA.format(n=registers, call=f"{name}(d, {first}, {_DESCRIPTOR}, words[5] != 0);")
 
 
+# Shared memory that is written before a load and read after a store: the compiler would drop accesses without an effect.
+FILL = "tile[threadIdx.x] = words[threadIdx.x];\n  __syncthreads();\n  "
+SHOW = "\n  __syncthreads();\n  words[threadIdx.x] = tile[127 - threadIdx.x];"
+
 CALLS = {
     "exp2_approx": "floats[threadIdx.x] = exp2_approx(floats[threadIdx.x]);",
     "reciprocal_approx": "floats[threadIdx.x] = reciprocal_approx(floats[threadIdx.x]);",
@@ -55,11 +59,7 @@ CALLS = {
     "fence_proxy_async": "fence_proxy_async();",
     "setmaxnreg_dec": "setmaxnreg_dec<40>();",
     "setmaxnreg_inc": "setmaxnreg_inc<136>();",
-    "tma_load_2d": "tma_load_2d(tile, map, 0, 1, bar);",
-    "tma_load_3d": "tma_load_3d(tile, map, 0, 1, 2, bar);",
     "bulk_load": "bulk_load(tile, halves, 256, bar);",
-    "tma_store_2d": "tma_store_2d(map, tile, 0, 1);",
-    "tma_store_3d": "tma_store_3d(map, tile, 0, 1, 2);",
     "bulk_commit_group": "bulk_commit_group();",
     "bulk_wait_group_read": "bulk_wait_group_read<0>();",
     "swizzle_128": "words[0] = swizzle_128(words[1], words[2]);",
@@ -69,36 +69,59 @@ CALLS = {
     "pack_bf16": "words[0] = pack_bf16(floats[0], floats[1]);",
     "bf16_low": "floats[0] = bf16_low(words[0]);",
     "bf16_high": "floats[0] = bf16_high(words[0]);",
-    "wgmma_descriptor_k_major": "*reinterpret_cast<unsigned long long*>(words) = wgmma_descriptor_k_major(words[2]);",
-    "wgmma_descriptor_mn_major": "*reinterpret_cast<unsigned long long*>(words) = wgmma_descriptor_mn_major(words[2], 8192);",
     "wgmma_fence": "wgmma_fence();",
     "wgmma_commit_group": "wgmma_commit_group();",
     "wgmma_wait_group": "wgmma_wait_group<0>();",
     "pin_registers": "float r[2] = {floats[0], floats[1]};\n  pin_registers(r);\n  floats[2] = r[0] + r[1];",
-    "wgmma_m64n64k16_bf16_ss": _product("wgmma_m64n64k16_bf16_ss", 32),
-    "wgmma_m64n64k16_bf16_rs": _product("wgmma_m64n64k16_bf16_rs", 32),
-    "wgmma_m64n128k16_bf16_ss": _product("wgmma_m64n128k16_bf16_ss", 64),
-    "wgmma_m64n128k16_bf16_rs": _product("wgmma_m64n128k16_bf16_rs<1>", 64),
-    "tcgen05_descriptor_k_major": "*reinterpret_cast<unsigned long long*>(words) = tcgen05_descriptor_k_major(words[2]);",
-    "instruction_descriptor_bf16": "words[0] = instruction_descriptor_bf16(words[1], words[2]);",
     "tcgen05_alloc": "tcgen05_alloc<64>(cell);",
     "tcgen05_relinquish": "tcgen05_relinquish();",
     "tcgen05_dealloc": "tcgen05_dealloc<64>(words[0]);",
-    "tcgen05_ld_32x32b_x16": (
-        "float r[16];\n  tcgen05_ld_32x32b_x16(r, words[0]);\n"
-        "  for (int i = 0; i < 16; ++i) floats[16 * threadIdx.x + i] = r[i];"
-    ),
     "tcgen05_fence_before": "tcgen05_fence_before();",
     "tcgen05_fence_after": "tcgen05_fence_after();",
     "tcgen05_mma_f16_ss": f"tcgen05_mma_f16_ss(words[0], {_DESCRIPTOR}, {_DESCRIPTOR}, 0x08100490u, words[5] != 0);",
+    "tcgen05_mma_f16_ts": f"tcgen05_mma_f16_ts(words[0], words[1], {_DESCRIPTOR}, 0x08100490u, words[5] != 0);",
     "tcgen05_commit": "tcgen05_commit(bar);",
+    "tcgen05_wait_st": "tcgen05_wait_st();",
+    "matrix_descriptor": f"*reinterpret_cast<unsigned long long*>(words) = matrix_descriptor({_DESCRIPTOR}, words[2]);",
+    "advance": f"*reinterpret_cast<unsigned long long*>(words) = advance({_DESCRIPTOR}, 32);",
+    "mbarrier_wait_after": "unsigned r[2] = {words[0], words[1]};\n  mbarrier_wait_after(r, bar, words[2]);",
+    "Ring": "Ring<3> ring = Ring<3>::consumer();\n  ring.advance(words[0]);\n  words[1] = ring.stage + ring.phase;",
+    "bulk_prefetch_l2": "bulk_prefetch_l2(halves, 256);",
+    "prefetch_tensor_map": "prefetch_tensor_map(map);",
+    "swizzle_64": "words[0] = swizzle_64(words[1], words[2]);",
+    "swizzle_32": "words[0] = swizzle_32(words[1], words[2]);",
+    "load_shared_f32x2": FILL + "load_shared_f32x2(floats, reinterpret_cast<float*>(tile) + 2 * threadIdx.x);",
+    "load_shared_f32x4": FILL + "load_shared_f32x4(floats, reinterpret_cast<float*>(tile) + 4 * threadIdx.x);",
+    "store_shared_f32x2": "store_shared_f32x2(tile + 8 * threadIdx.x, floats[0], floats[1]);" + SHOW,
+    "store_shared_f32x4": "store_shared_f32x4(tile + 16 * threadIdx.x, floats[0], floats[1], floats[2], floats[3]);"
+    + SHOW,
+    "store_shared_b32x4": "store_shared_b32x4(tile + 16 * threadIdx.x, words[0], words[1], words[2], words[3]);" + SHOW,
+    "load_global_f32x2": "load_global_f32x2(floats, floats + 2 * threadIdx.x);",
+    "store_global_f32x2": "store_global_f32x2(floats + 2 * threadIdx.x, floats[0], floats[1]);",
 }
+for _n in range(8, 257, 8):
+    CALLS |= {
+        f"wgmma_m64n{_n}k16_bf16_{kind}": _product(f"wgmma_m64n{_n}k16_bf16_{kind}", _n // 2) for kind in ("ss", "rs")
+    }
+for _rank in range(1, 6):
+    _place = ", ".join(str(i) for i in range(_rank))
+    CALLS[f"tma_load_{_rank}d"] = f"tma_load_{_rank}d(tile, map, {_place}, bar);"
+    CALLS[f"tma_store_{_rank}d"] = f"tma_store_{_rank}d(map, tile, {_place});"
+for _n in (8, 16, 32, 64):
+    CALLS[f"tcgen05_ld_32x32b_x{_n}"] = (
+        f"float r[{_n}];\n  tcgen05_ld_32x32b_x{_n}(r, words[0]);\n"
+        f"  for (int i = 0; i < {_n}; ++i) floats[{_n} * threadIdx.x + i] = r[i];"
+    )
+    CALLS[f"tcgen05_st_32x32b_x{_n}"] = (
+        f"float r[{_n}];\n  for (int i = 0; i < {_n}; ++i) r[i] = floats[{_n} * threadIdx.x + i];\n"
+        f"  tcgen05_st_32x32b_x{_n}(words[0], r);"
+    )
 
 
 def source_text(entries: Iterable[Instruction]) -> str:
     """A .cu file with the wrappers of `entries` in the table's order, then one kernel for each of them."""
     chosen = tuple(entries)
-    head = 'extern "C" __global__ void __launch_bounds__(128, 4)'
+    head = 'extern "C" __global__ void __launch_bounds__(128, 1)'
     kernels = [f"{head} call_{entry.name}({PARAMETERS}) {{\n{SHARED}  {CALLS[entry.name]}\n}}\n" for entry in chosen]
     # Shared variables that a kernel does not use are no fault of a wrapper.
     quiet = "#pragma nv_diag_suppress 177\n"

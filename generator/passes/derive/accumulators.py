@@ -126,13 +126,7 @@ def operand_columns(
         timeline = Timeline(body)
         for name, values in depth.items():
             columns = values // 2 * role.replicas
-            again = any(
-                timeline.reaches(at, lambda later, name=name: getattr(later, "name", None) == name)
-                for at, event in enumerate(timeline.events)
-                if isinstance(event.operation, ir.Mma)
-                and isinstance(event.operation.a, Var)
-                and event.operation.a.name == name
-            )
+            again = _written_again(timeline, name)
             empty = BarrierCount(1, 0, "one commit, behind the products that read it") if again else None
             found.append(OperandColumns(body.role, name, first, columns, full, empty))
             first += columns
@@ -162,3 +156,18 @@ def tensor_memory_columns(
             fix="Use narrower accumulators, or fewer blocks an SM.",
         )
     return allocated
+
+
+def _written_again(timeline: Timeline, operand: str) -> bool:
+    """Whether an operand in tensor memory is made once more after a product that reads it."""
+
+    def makes(operation: ir.Operation) -> bool:
+        return getattr(operation, "name", None) == operand
+
+    return any(
+        timeline.reaches(at, makes)
+        for at, event in enumerate(timeline.events)
+        if isinstance(event.operation, ir.Mma)
+        and isinstance(event.operation.a, Var)
+        and event.operation.a.name == operand
+    )

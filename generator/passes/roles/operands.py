@@ -72,7 +72,7 @@ def check_carry(derived: Derived) -> None:
     for proof in proofs(derived):
         if not proof.holds:
             raise LayoutFault(
-                "KW0307",
+                "KW0308",
                 f"operand {proof.operand!r} lies beyond what a descriptor addresses",
                 derived.description.source,
                 where=f"on {derived.arch.name}",
