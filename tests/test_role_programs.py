@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.chained_products import PROGRAMS as WRITTEN_LATER
 from support.targets import FOLDER, code_lines, is_code
 
 from kernwright.generator.arch import ARCHITECTURES, Machine
@@ -24,7 +25,9 @@ from kernwright.generator.pipeline import discover
 from kernwright.runtime.toolchain import ToolchainError
 from kernwright.runtime.toolchain import discover as find_toolchain
 
-SOURCES: dict[str, ProgramSource] = {symbol: source for symbol, source in discover().items() if source.trace().roles}
+SOURCES: dict[str, ProgramSource] = {
+    symbol: source for symbol, source in {**discover(), **WRITTEN_LATER.programs}.items() if source.trace().roles
+}
 CASES = [(symbol, arch) for symbol, source in SOURCES.items() for arch in source.trace().archs]
 
 
