@@ -246,13 +246,13 @@ consume the stage on every path, and put the condition inside.""",
         "KW0501",
         "shared memory over the limit",
         """\
-A block can have at most 227 KiB of shared memory (sm_107a: 327 KiB in oversized mode), and all blocks of an SM together 228 KiB, of
-which each reserves 1 KiB. Use fewer stages, smaller tiles or fewer blocks an SM.""",
+A block can have at most 227 KiB of shared memory, where an architecture has an oversized mode what that allows, and all blocks of an
+SM together 228 KiB, of which each reserves 1 KiB; generator/arch/ has the numbers. Use fewer stages, smaller tiles or fewer blocks an SM.""",
     ),
     CatalogueEntry(
         "KW0502",
         "too many threads",
-        "A block has at most 1024 threads, in whole warps; the blocks of an SM together have at most 2048 (sm_107a: 1024).",
+        "A block has at most 1024 threads, in whole warps; the blocks of an SM together have what generator/arch/ says.",
     ),
     CatalogueEntry(
         "KW0503",

@@ -1,6 +1,6 @@
 """The language of descriptions. A kernel file imports everything it needs from here."""
 
-from kernwright.generator.arch import ALL, SM_90A, SM_100A, SM_103A, SM_107A
+from kernwright.generator.arch import ALL
 from kernwright.generator.dsl.kernel import Kernel
 from kernwright.generator.dsl.memory import shared
 from kernwright.generator.dsl.program import program
@@ -12,10 +12,6 @@ from kernwright.generator.ir.types import DType, bf16, boolean, f16, f32, f64, i
 __all__ = [
     "ALL",
     "MAXIMUM_GRID",
-    "SM_90A",
-    "SM_100A",
-    "SM_103A",
-    "SM_107A",
     "DType",
     "Extent",
     "Fragment",

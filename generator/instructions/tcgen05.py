@@ -1,4 +1,4 @@
-"""tcgen05: products that one thread issues, with accumulators in tensor memory. Exists on sm_100a, sm_103a and sm_107a.
+"""tcgen05: products that one thread issues, with accumulators in tensor memory. Exists on the chips of the tcgen05 machine.
 
 Tensor memory has 128 lanes x 512 columns of 32 bits; an address is lane << 16 | column. No generic fence and no barrier alone
 orders accesses to it: across threads it takes `tcgen05_fence_before`, a barrier or mbarrier, `tcgen05_fence_after`. Products of one
