@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dry-run", action="store_true", help="write nothing, list what would change; exit 0")
     parser.add_argument("--list", action="store_true", help="list programs, architectures and kernel files; exit 0")
     parser.add_argument("--force", action="store_true", help="overwrite files that were edited by hand")
-    parser.add_argument("--verify", choices=("build",), help="then build the libraries of the selected programs")
+    parser.add_argument("--verify", choices=("build",), help="then build the libraries, check their code")
     parser.add_argument("-j", "--jobs", type=_positive, metavar="N", help="parallel compilers of --verify build")
     parser.add_argument("--format", choices=("text", "json", "github"), default="text", help="form of standard output")
     parser.add_argument(
@@ -118,7 +118,7 @@ def _run(options: argparse.Namespace) -> tuple[str, int]:
             write.apply_plan(root, plan)
     code = CLEAN if write_now or options.dry_run or not plan.changes else WOULD_CHANGE
     if options.verify:
-        code = _build(selection, options) if write_now or not plan.changes else _not_built(code)
+        code = _build(root, selection, options) if write_now or not plan.changes else _not_built(code)
     refused = bool(plan.hand_edited) and not write_now and not reading
     outcome = report.Report(plan, write_now, refused, code, selection.pulled, evidence)
     return _render(outcome, options), code
@@ -156,9 +156,12 @@ def _listing(record: BuildRecord, wanted: frozenset[Unit], style: str) -> str:
     return "".join(f"{symbol}\t{arch}\t{kernel}\n" for symbol, arch, kernel in rows)
 
 
-def _build(selection: Selection, options: argparse.Namespace) -> int:
-    """Builds the libraries of the selected units in a process of its own, because this one never imports torch."""
+def _build(root: Path, selection: Selection, options: argparse.Namespace) -> int:
+    """Builds the libraries of the selected units in a process of its own, because this one never imports torch; then
+    holds their machine code against the lowered programs."""
     import subprocess
+
+    from kernwright.generator.workflow.machine_code import verify_units
 
     _progress("")
     symbols_by_arch: dict[str, list[str]] = {}
@@ -171,7 +174,7 @@ def _build(selection: Selection, options: argparse.Namespace) -> int:
         if result.returncode:
             _message(f"the build for {arch} ended with exit code {result.returncode}")
             return INTERRUPTED if result.returncode == INTERRUPTED else ERROR
-    return CLEAN
+    return CLEAN if verify_units(root, selection.units & selection.generated, _message) else ERROR
 
 
 def _not_built(code: int) -> int:

@@ -246,8 +246,9 @@ consume the stage on every path, and put the condition inside.""",
         "KW0501",
         "shared memory over the limit",
         """\
-A block can have at most 227 KiB of shared memory, where an architecture has an oversized mode what that allows, and all blocks of an
-SM together 228 KiB, of which each reserves 1 KiB; generator/arch/ has the numbers. Use fewer stages, smaller tiles or fewer blocks an SM.""",
+A block can have at most 227 KiB of shared memory, where an architecture has an oversized mode what that allows, and all blocks of
+an SM together 228 KiB, of which each reserves 1 KiB; generator/arch/ has the numbers. Use fewer stages, smaller tiles or fewer
+blocks an SM.""",
     ),
     CatalogueEntry(
         "KW0502",
