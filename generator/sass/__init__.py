@@ -5,8 +5,7 @@ event orders, `order` walks every path of the machine code through it, `check` p
 """
 
 from kernwright.generator.sass.check import Verdict, check_program
-from kernwright.generator.sass.order import Finding
-
 from kernwright.generator.sass.listing import Listing, SassError, disassemble, parse
+from kernwright.generator.sass.order import Finding
 
 __all__ = ["Finding", "Listing", "SassError", "Verdict", "check_program", "disassemble", "parse"]
