@@ -299,15 +299,25 @@ class Walk:
         key = (rule, instruction.address)
         if key in self.findings:
             return
-        edges = list(self._edges(state.states))
-        places = tuple(dict.fromkeys(edge.place for edge in edges))
         address, last = self._last.get(state, (-1, ()))
-        wanted = list(dict.fromkeys(f"{edge.kind} for {edge.place}" for edge in edges)) or ["nothing more"]
-        more = f" and {len(wanted) - 3} more" if len(wanted) > 3 else ""
         before = f"before it, {address:#06x} was {last[0]}" if last else ""
-        roles = tuple(dict.fromkeys(place.role for place in last or places))
-        text = f"{message}; the text goes on with {', '.join(wanted[:3])}{more}"
+        roles = self._roles(last, instruction)
+        edges = sorted(self._edges(state.states), key=lambda edge: edge.place.role not in roles)
+        places = tuple(dict.fromkeys(edge.place for edge in edges))
+        wanted = list(dict.fromkeys(f"{edge.kind} for {edge.place}" for edge in edges)) or ["nothing more"]
+        more = f" and {len(wanted) - SHOWN} more" if len(wanted) > SHOWN else ""
+        text = f"{message}; the text goes on with {', '.join(wanted[:SHOWN])}{more}"
         self.findings[key] = Finding(rule, roles, instruction.address, instruction.text, text, places, before)
+
+    def _roles(self, last: tuple[Place, ...], instruction: Instruction) -> tuple[str, ...]:
+        """The role of the event before; where that is the kernel's own, the roles whose text has an instruction of this kind."""
+        roles = tuple(dict.fromkeys(place.role for place in last if place.role != self.function.name))
+        if roles:
+            return roles
+        kind = ACCESSES.get(instruction.root) or self._kind(instruction)
+        having = [place for _, _, access, place in self.automaton.accesses if access == kind]
+        having += [place for place, event in self.automaton.required.items() if event == kind]
+        return tuple(dict.fromkeys(place.role for place in (*having, *last)))
 
     # ---- accumulators
 
@@ -369,6 +379,7 @@ class Walk:
 
 
 BULK_BOARD = "SB0"
+SHOWN = 4
 WAIT_MARK = 16
 """Outcomes of waits are positions plus this, so that none of them equals False or True."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernwright.generator.workflow.record import Unit
+from kernwright.generator.workflow.record import Unit, WorkflowError
 
 if TYPE_CHECKING:
     from kernwright.generator.sass import Finding, Verdict
@@ -20,7 +20,7 @@ PLACES_SHOWN = 3
 def verify_units(root: Path, units: Iterable[Unit], message: Callable[[str], None]) -> bool:
     """Check the machine code of `units` under `root`; says of each what was found and returns whether all of it is right.
 
-    A unit whose build left no machine code is named and passes. Raises SassError and ToolchainError where there is no verdict.
+    A unit whose build left no machine code is named and passes. Raises WorkflowError and ToolchainError where there is no verdict.
     """
     built = []
     for unit in sorted(units):
@@ -44,7 +44,7 @@ def verify_units(root: Path, units: Iterable[Unit], message: Callable[[str], Non
         try:
             verdict = check_program(program, parse(disassemble(path, toolchain)))
         except SassError as error:
-            raise SassError(f"{unit}: {error}") from error
+            raise WorkflowError(f"{unit}: {error}") from error
         message("\n".join(report(verdict, root)))
         right &= not verdict.findings and not verdict.spills
     return right
