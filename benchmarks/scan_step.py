@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import subprocess
 from pathlib import Path
 
@@ -48,14 +49,7 @@ def launch_time(program: str, blocks: int, chunks: int) -> float:
         stop.synchronize()
         if repeat >= 0:
             times.append(1000 * start.elapsed_time(stop))
-    return sorted(times)[len(times) // 2]
-
-
-def slope(values: list[float]) -> float:
-    """Of the least-squares line through (chunks, value)."""
-    mean = sum(CHUNKS) / len(CHUNKS)
-    over = sum((x - mean) * y for x, y in zip(CHUNKS, values, strict=True))
-    return over / sum((x - mean) ** 2 for x in CHUNKS)
+    return statistics.median(times)
 
 
 def by_hand(folder: Path) -> None:
@@ -80,7 +74,14 @@ def main() -> None:
         for blocks in BLOCKS:
             times = [launch_time(program, blocks, chunks) for chunks in CHUNKS]
             print(
-                json.dumps({"program": program, "blocks": blocks, "us_per_chunk": round(slope(times), 4)}), flush=True
+                json.dumps(
+                    {
+                        "program": program,
+                        "blocks": blocks,
+                        "us_per_chunk": round(statistics.linear_regression(CHUNKS, times).slope, 4),
+                    }
+                ),
+                flush=True,
             )
     if options.check:
         by_hand(options.check)

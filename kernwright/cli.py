@@ -97,11 +97,11 @@ def _explain(options: argparse.Namespace) -> int:
 
 def _evidence(options: argparse.Namespace) -> int:
     from kernwright.runtime import evidence, manifest
-    from kernwright.runtime.build.builder import DEFAULT_OUT
+    from kernwright.runtime.paths import LIBRARIES
 
     programs = manifest.load()
     file = programs.root / "evidence.json"
-    libraries = evidence.built(programs, options.libraries or programs.root / DEFAULT_OUT)
+    libraries = evidence.built(programs, options.libraries or programs.root / LIBRARIES)
     found = evidence.read(file)
     if options.update:
         found = evidence.update(programs, found, libraries)

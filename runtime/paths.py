@@ -1,4 +1,4 @@
-"""Where kernwright keeps what it makes for one user."""
+"""Where kernwright keeps what it makes: beside build.json, and for one user."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import os
 import pwd
 from collections.abc import Mapping
 from pathlib import Path
+
+LIBRARIES = Path("build") / "libraries"
+"""The folder of the built libraries, beside build.json."""
+WORK = ".work"
+"""Inside a folder of libraries: what they were built from, such as `<symbol>.<arch>.cubin`."""
 
 
 class NoHomeError(RuntimeError):

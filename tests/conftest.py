@@ -10,6 +10,7 @@ import pytest
 from kernwright.generator.dsl import ALL, program
 from kernwright.generator.dsl.program import Registry
 from kernwright.generator.ir.description import Description
+from kernwright.runtime.toolchain import Toolchain, ToolchainError, discover
 
 Trace = Callable[..., Description]
 
@@ -25,3 +26,15 @@ def trace() -> Trace:
         return source.trace()
 
     return run
+
+
+@pytest.fixture(scope="session")
+def toolchain() -> Toolchain:
+    """A compiler that knows every architecture, with its disassembler; without one the test is skipped."""
+    try:
+        found = discover()
+        found.tool("nvdisasm")
+        found.require("sm_107a", (13, 4))
+    except ToolchainError as error:
+        pytest.skip(f"no CUDA compiler: {error}")
+    return found

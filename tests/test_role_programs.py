@@ -22,8 +22,6 @@ from kernwright.generator.passes.derive import derive
 from kernwright.generator.passes.lower import lower
 from kernwright.generator.passes.roles import operands
 from kernwright.generator.pipeline import discover
-from kernwright.runtime.toolchain import ToolchainError
-from kernwright.runtime.toolchain import discover as find_toolchain
 
 SOURCES: dict[str, ProgramSource] = {
     symbol: source for symbol, source in {**discover(), **WRITTEN_LATER.programs}.items() if source.trace().roles
@@ -99,17 +97,6 @@ def test_more_shared_memory_than_a_block_has_is_refused_where_there_is_no_such_m
 
 
 # ---- machine code
-
-
-@pytest.fixture(scope="module")
-def toolchain():
-    try:
-        found = find_toolchain()
-    except ToolchainError as error:
-        pytest.skip(f"no CUDA compiler: {error}")
-    if found.release < (13, 4):
-        pytest.skip(f"CUDA {found.version} is older than 13.4, which sm_107a needs")
-    return found
 
 
 def assemble(

@@ -19,23 +19,11 @@ from kernwright.generator.pipeline import discover
 from kernwright.generator.sass import Finding, check_program, disassemble, parse
 from kernwright.generator.workflow.machine_code import quoted, report, verify_units
 from kernwright.generator.workflow.record import Unit, WorkflowError
-from kernwright.runtime.toolchain import Toolchain, ToolchainError
-from kernwright.runtime.toolchain import discover as find_toolchain
+from kernwright.runtime.toolchain import Toolchain
 
 pytestmark = pytest.mark.nvcc
 ROOT = Path(__file__).resolve().parents[1]
 TILE = "tiles_mma_tile"
-
-
-@pytest.fixture(scope="module")
-def toolchain() -> Toolchain:
-    try:
-        found = find_toolchain()
-        found.tool("nvdisasm")
-        found.require("sm_107a", (13, 4))
-    except ToolchainError as error:
-        pytest.skip(str(error))
-    return found
 
 
 def lowered(symbol: str, arch: str) -> LoweredProgram:

@@ -31,6 +31,9 @@ constexpr int kKeyRingQueryBytes = 16384;  // 64 x 128 BF16, 128-byte swizzle
 constexpr int kKeyRingGateBytes = 256;  // 64 F32
 constexpr int kValueRingValueBytes = 8192;  // 64 x 64 BF16, 128-byte swizzle
 constexpr int kValueRingInverseBytes = 8192;  // 64 x 64 BF16, 128-byte swizzle
+constexpr int kKeyRingQueryPanelBytes = 8192;  // 64 rows of 128 bytes
+constexpr int kKeyRingKeyPanelBytes = 8192;  // 64 rows of 128 bytes
+constexpr int kStateRingStatePanelBytes = 8192;  // 64 rows of 128 bytes
 constexpr int kStateRingStateBytes = 16384;  // 64 x 128 BF16, 128-byte swizzle
 constexpr int kStateRingFreshBytes = 8192;  // 64 x 64 BF16, 128-byte swizzle
 constexpr int kStagedBytes = 8192;  // 64 x 64 BF16, 128-byte swizzle
@@ -151,7 +154,7 @@ __device__ __forceinline__ void role_output(Shared& shared, float scale, const C
 #pragma unroll
     for (int slice = 0; slice < 8; ++slice) {
       ldmatrix_x4(query_operand + 4 * slice,
-                  shared.key_ring_query[key_ring.stage] + slice / 4 * 8192
+                  shared.key_ring_query[key_ring.stage] + slice / 4 * kKeyRingQueryPanelBytes
           + swizzle_128(matrix_row, 2 * (slice % 4) + lane / 16));
     }
     pin_registers(query_operand);
@@ -160,8 +163,8 @@ __device__ __forceinline__ void role_output(Shared& shared, float scale, const C
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kStepsOfK128; ++step) {
-      wgmma_m64n64k16_bf16_rs<0>(scores, query_operand + 4 * step, advance(key_descriptor, step / 4 * 8192 + step % 4 * 32),
-                                 step > 0);
+      wgmma_m64n64k16_bf16_rs<0>(scores, query_operand + 4 * step,
+                                 advance(key_descriptor, step / 4 * kKeyRingKeyPanelBytes + step % 4 * 32), step > 0);
     }
     wgmma_commit_group();
     float row_gate[2];
@@ -194,8 +197,8 @@ __device__ __forceinline__ void role_output(Shared& shared, float scale, const C
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kStepsOfK128; ++step) {
-      wgmma_m64n64k16_bf16_rs<0>(output, query_operand + 4 * step, advance(state_descriptor, step / 4 * 8192 + step % 4 * 32),
-                                 step > 0);
+      wgmma_m64n64k16_bf16_rs<0>(output, query_operand + 4 * step,
+                                 advance(state_descriptor, step / 4 * kStateRingStatePanelBytes + step % 4 * 32), step > 0);
     }
     wgmma_commit_group();
     float entry[2];
@@ -311,13 +314,13 @@ __device__ __forceinline__ void role_state(Shared& shared, const float* __restri
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kStepsOfK128; ++step) {
-      wgmma_m64n64k16_bf16_rs<0>(projected, state_operand + 4 * step, advance(key_descriptor, step / 4 * 8192 + step % 4 * 32),
-                                 step > 0);
+      wgmma_m64n64k16_bf16_rs<0>(projected, state_operand + 4 * step,
+                                 advance(key_descriptor, step / 4 * kKeyRingKeyPanelBytes + step % 4 * 32), step > 0);
     }
     wgmma_commit_group();
 #pragma unroll
     for (int slice = 0; slice < 8; ++slice) {
-      stmatrix_x4(shared.state_ring_state[state_ring.stage] + slice / 4 * 8192
+      stmatrix_x4(shared.state_ring_state[state_ring.stage] + slice / 4 * kStateRingStatePanelBytes
                   + swizzle_128(matrix_row, 2 * (slice % 4) + lane / 16), state_operand[4 * slice],
                   state_operand[4 * slice + 1], state_operand[4 * slice + 2], state_operand[4 * slice + 3]);
     }

@@ -31,6 +31,11 @@ constexpr int kKeyRingGateBytes = 256;  // 64 F32
 constexpr int kValueRingValueBytes = 16384;  // 64 x 128 BF16, 128-byte swizzle
 constexpr int kValueRingInverseBytes = 8192;  // 64 x 64 BF16, 128-byte swizzle
 constexpr int kValueRingPreparedBytes = 8192;  // 64 x 64 BF16, 128-byte swizzle
+constexpr int kStateRingStatePanelBytes = 16384;  // 128 rows of 128 bytes
+constexpr int kKeyRingQueryPanelBytes = 8192;  // 64 rows of 128 bytes
+constexpr int kStagedPanelBytes = 8192;  // 64 rows of 128 bytes
+constexpr int kKeyRingKeyPanelBytes = 8192;  // 64 rows of 128 bytes
+constexpr int kValueRingValuePanelBytes = 8192;  // 64 rows of 128 bytes
 constexpr int kStateRingStateBytes = 32768;  // 128 x 128 BF16, 128-byte swizzle
 constexpr int kFreshRingFreshBytes = 16384;  // 128 x 64 BF16, 128-byte swizzle
 constexpr int kStagedBytes = 16384;  // 64 x 128 BF16, 128-byte swizzle
@@ -170,8 +175,8 @@ __device__ __forceinline__ void role_output(Shared& shared, float scale, const C
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kStepsOfK128; ++step) {
-      wgmma_m64n128k16_bf16_ss<0, 0>(output, advance(query_descriptor, step / 4 * 8192 + step % 4 * 32),
-                                     advance(state_descriptor, step / 4 * 16384 + step % 4 * 32), step > 0);
+      wgmma_m64n128k16_bf16_ss<0, 0>(output, advance(query_descriptor, step / 4 * kKeyRingQueryPanelBytes + step % 4 * 32),
+                                     advance(state_descriptor, step / 4 * kStateRingStatePanelBytes + step % 4 * 32), step > 0);
     }
     wgmma_commit_group();
     float entry[2];
@@ -219,7 +224,7 @@ __device__ __forceinline__ void role_output(Shared& shared, float scale, const C
     named_barrier_sync<128>(kOutputRoleBarrier);
 #pragma unroll
     for (int slice = 0; slice < 8; ++slice) {
-      stmatrix_x4(shared.staged + slice / 4 * 8192 + swizzle_128(matrix_row, 2 * (slice % 4) + lane / 16),
+      stmatrix_x4(shared.staged + slice / 4 * kStagedPanelBytes + swizzle_128(matrix_row, 2 * (slice % 4) + lane / 16),
                   pack_bf16(output[8 * slice], output[8 * slice + 1]), pack_bf16(output[8 * slice + 2], output[8 * slice + 3]),
                   pack_bf16(output[8 * slice + 4], output[8 * slice + 5]),
                   pack_bf16(output[8 * slice + 6], output[8 * slice + 7]));
@@ -283,21 +288,21 @@ __device__ __forceinline__ void role_state(Shared& shared, const float* __restri
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kStepsOfK128; ++step) {
-      wgmma_m64n64k16_bf16_rs<0>(projected, state_operand + 4 * step, advance(key_descriptor, step / 4 * 8192 + step % 4 * 32),
-                                 step > 0);
+      wgmma_m64n64k16_bf16_rs<0>(projected, state_operand + 4 * step,
+                                 advance(key_descriptor, step / 4 * kKeyRingKeyPanelBytes + step % 4 * 32), step > 0);
     }
     wgmma_commit_group();
     unsigned value[16];  // BF16 pairs
 #pragma unroll
     for (int slice = 0; slice < 4; ++slice) {
       ldmatrix_x4_transposed(value + 4 * slice,
-                             shared.value_ring_value[value_ring.stage] + warpgroup * 8192
+                             shared.value_ring_value[value_ring.stage] + warpgroup * kValueRingValuePanelBytes
           + swizzle_128(16 * slice + (lane % 8 + 8 * (lane / 16)), 2 * warp + lane / 8 % 2));
     }
     mbarrier_wait(shared.state_ring_empty[state_ring.stage], state_ring.phase);
 #pragma unroll
     for (int slice = 0; slice < 8; ++slice) {
-      stmatrix_x4(shared.state_ring_state[state_ring.stage] + slice / 4 * 16384
+      stmatrix_x4(shared.state_ring_state[state_ring.stage] + slice / 4 * kStateRingStatePanelBytes
                   + swizzle_128(matrix_row, 2 * (slice % 4) + lane / 16), state_operand[4 * slice],
                   state_operand[4 * slice + 1], state_operand[4 * slice + 2], state_operand[4 * slice + 3]);
     }

@@ -19,7 +19,7 @@ constexpr int kOperandsStages = 3;  // of the ring `operands`
 constexpr int kResultBuffers = 2;  // of the accumulator, so that products and reads overlap
 constexpr int kOperandsABytes = 16384;  // 128 x 64 BF16, 128-byte swizzle
 constexpr int kOperandsBBytes = 32768;  // 256 x 64 BF16, 128-byte swizzle
-constexpr int kStagedPanelBytes = 16384;  // one box of TMA
+constexpr int kStagedPanelBytes = 16384;  // 128 rows of 128 bytes
 constexpr int kStagedBytes = 65536;  // 128 x 256 BF16, 128-byte swizzle
 constexpr int kStagedPanels = 4;  // swizzle rows of 64 elements
 constexpr unsigned kResultInstruction = 0x08400490u;  // M = 128, N = 256, BF16 to FP32
@@ -93,7 +93,7 @@ __device__ __forceinline__ void role_multiply(Shared& shared, int blocks, const 
   const int warpgroup = warp_index() / 4 - 1;  // of the role
   const int warp = warp_index() % 4;  // of the warpgroup
   const int lane = threadIdx.x % 32;
-  const bool leader = warpgroup == 0 && (warp == 0 && elect_one());  // always the same thread: bulk groups belong to a thread
+  const bool leader = warpgroup == 0 && warp == 0 && elect_one();  // always the same thread: bulk groups belong to a thread
   const int row = 32 * warp + lane;  // of the tile, and lane of tensor memory
   const unsigned tensor_memory = shared.tensor_memory;
   const unsigned quarter = tensor_memory + (unsigned)(32 * warp << 16);  // a warp reaches its quarter of the lanes
@@ -111,7 +111,7 @@ __device__ __forceinline__ void role_multiply(Shared& shared, int blocks, const 
       tcgen05_ld_32x32b_x16(result_part, quarter + (unsigned)(256 * result.stage) + column);
 #pragma unroll
       for (int i = 0; i < 16; i += 8) {
-        store_shared_b32x4(shared.staged + (column + i) / 64 * 16384 + swizzle_128(row, (column + i) % 64 / 8),
+        store_shared_b32x4(shared.staged + (column + i) / 64 * kStagedPanelBytes + swizzle_128(row, (column + i) % 64 / 8),
                            pack_bf16(result_part[i], result_part[i + 1]), pack_bf16(result_part[i + 2], result_part[i + 3]),
                            pack_bf16(result_part[i + 4], result_part[i + 5]),
                            pack_bf16(result_part[i + 6], result_part[i + 7]));

@@ -18,7 +18,7 @@ constexpr int kThreads = 384;  // 3 warpgroups
 constexpr int kOperandsStages = 3;  // of the ring `operands`
 constexpr int kOperandsABytes = 16384;  // 128 x 64 BF16, 128-byte swizzle
 constexpr int kOperandsBBytes = 32768;  // 256 x 64 BF16, 128-byte swizzle
-constexpr int kStagedPanelBytes = 16384;  // one box of TMA
+constexpr int kStagedPanelBytes = 16384;  // 128 rows of 128 bytes
 constexpr int kStagedBytes = 65536;  // 128 x 256 BF16, 128-byte swizzle
 constexpr int kStagedPanels = 4;  // swizzle rows of 64 elements
 constexpr unsigned long long kDescriptorK128 = 0x4000004000010000ull;  // K-major, 128-byte swizzle: stride 1024
@@ -64,7 +64,7 @@ __device__ __forceinline__ void role_multiply(Shared& shared, int depth, int blo
   const int warpgroup = warp_index() / 4 - 1;  // of the role
   const int warp = warp_index() % 4;  // of the warpgroup
   const int lane = threadIdx.x % 32;
-  const bool leader = warpgroup == 0 && (warp == 0 && elect_one());  // always the same thread: bulk groups belong to a thread
+  const bool leader = warpgroup == 0 && warp == 0 && elect_one();  // always the same thread: bulk groups belong to a thread
   const int matrix_row = 64 * warpgroup + (16 * warp + lane % 16);  // whose address a lane hands to ldmatrix and stmatrix
   float result[128];  // [128, 256] FP32
   Ring<kOperandsStages> operands = Ring<kOperandsStages>::consumer();
@@ -102,7 +102,7 @@ __device__ __forceinline__ void role_multiply(Shared& shared, int depth, int blo
     named_barrier_sync<256>(kMultiplyBarrier);
 #pragma unroll
     for (int slice = 0; slice < 16; ++slice) {
-      stmatrix_x4(shared.staged + slice / 4 * 16384 + swizzle_128(matrix_row, 2 * (slice % 4) + lane / 16),
+      stmatrix_x4(shared.staged + slice / 4 * kStagedPanelBytes + swizzle_128(matrix_row, 2 * (slice % 4) + lane / 16),
                   pack_bf16(result[8 * slice], result[8 * slice + 1]), pack_bf16(result[8 * slice + 2], result[8 * slice + 3]),
                   pack_bf16(result[8 * slice + 4], result[8 * slice + 5]),
                   pack_bf16(result[8 * slice + 6], result[8 * slice + 7]));

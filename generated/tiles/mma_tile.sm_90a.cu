@@ -15,7 +15,7 @@ constexpr int kThreads = 256;  // 2 warpgroups
 constexpr int kOperandsStages = 3;  // of the ring `operands`
 constexpr int kOperandsABytes = 16384;  // 128 x 64 BF16, 128-byte swizzle
 constexpr int kOperandsBBytes = 8192;  // 64 x 64 BF16, 128-byte swizzle
-constexpr int kStagedPanelBytes = 16384;  // one box of TMA
+constexpr int kStagedPanelBytes = 16384;  // 128 rows of 128 bytes
 constexpr int kStagedBytes = 32768;  // 128 x 64 F32, 128-byte swizzle
 constexpr int kStagedPanels = 2;  // swizzle rows of 32 elements
 constexpr unsigned long long kDescriptorK128 = 0x4000004000010000ull;  // K-major, 128-byte swizzle: stride 1024
@@ -93,7 +93,7 @@ __device__ __forceinline__ void role_multiply(Shared& shared, int depth, const C
   for (int fragment = 0; fragment < 2; ++fragment) {
 #pragma unroll
     for (int pair = 0; pair < 16; ++pair) {
-      store_shared_f32x2(shared.staged + pair / 8 * 16384
+      store_shared_f32x2(shared.staged + pair / 8 * kStagedPanelBytes
                          + swizzle_128(row + 64 * fragment + 8 * (pair % 2), 2 * (pair / 2 % 4) + column / 4)
                          + 4 * (column % 4), result[fragment][2 * pair], result[fragment][2 * pair + 1]);
     }

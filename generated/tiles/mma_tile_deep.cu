@@ -14,7 +14,7 @@ constexpr int kThreads = 256;  // 2 warpgroups
 constexpr int kOperandsStages = 12;  // of the ring `operands`
 constexpr int kOperandsABytes = 16384;  // 128 x 64 BF16, 128-byte swizzle
 constexpr int kOperandsBBytes = 8192;  // 64 x 64 BF16, 128-byte swizzle
-constexpr int kStagedPanelBytes = 16384;  // one box of TMA
+constexpr int kStagedPanelBytes = 16384;  // 128 rows of 128 bytes
 constexpr int kStagedBytes = 32768;  // 128 x 64 F32, 128-byte swizzle
 constexpr int kStagedPanels = 2;  // swizzle rows of 32 elements
 constexpr unsigned kResultInstruction = 0x08100490u;  // M = 128, N = 64, BF16 to FP32
@@ -85,8 +85,8 @@ __device__ __forceinline__ void role_multiply(Shared& shared, const CUtensorMap&
     tcgen05_ld_32x32b_x16(result_part, quarter + column);
 #pragma unroll
     for (int i = 0; i < 16; i += 4) {
-      store_shared_f32x4(shared.staged + (column + i) / 32 * 16384 + swizzle_128(row, (column + i) % 32 / 4), result_part[i],
-                         result_part[i + 1], result_part[i + 2], result_part[i + 3]);
+      store_shared_f32x4(shared.staged + (column + i) / 32 * kStagedPanelBytes + swizzle_128(row, (column + i) % 32 / 4),
+                         result_part[i], result_part[i + 1], result_part[i + 2], result_part[i + 3]);
     }
   }
   fence_proxy_async();  // ordinary stores, read by the asynchronous proxy

@@ -13,11 +13,12 @@ import textwrap
 from kernwright.generator.emit.binding_maps import check_map, map_name, map_types
 from kernwright.generator.emit.expressions import print_expression
 from kernwright.generator.emit.templates import environment, header_line
-from kernwright.generator.ir.expr import Binary, Const, Expr, Var, children, without_names
+from kernwright.generator.ir.expr import Binary, Const, Expr, children, without_names
 from kernwright.generator.ir.program import Argument, LoweredProgram, ScalarParameter, TensorMap, TensorParameter
 from kernwright.generator.ir.reserved import is_reserved
 from kernwright.generator.ir.source import Source
 from kernwright.generator.ir.types import ALL_DTYPES, DType, Kind, bf16, boolean, f64
+from kernwright.generator.ir.uses import names_of
 from kernwright.generator.passes.widen import widen
 
 TEMPLATE = Source("templates/include/binding.h.j2", 1)
@@ -211,7 +212,7 @@ def _unused(program: LoweredProgram) -> list[str]:
     used = {
         argument.name for argument in program.arguments or program.parameters if not isinstance(argument, TensorMap)
     }
-    used |= {name for expr in _expressions(program) for name in _variables(expr)}
+    used |= names_of(tuple(_expressions(program)))
     return [f"(void){scalar.name};" for scalar in program.scalars if scalar.name not in used]
 
 
@@ -250,17 +251,13 @@ def _grid_limit(high: int, grid: Expr, name: str) -> str:
     blocks = [part for part in _parts(grid) if isinstance(part, Binary) and part.op == "/"]
     for part in blocks:
         divisor = part.right
-        if isinstance(divisor, Const) and high == INT32_MAX * divisor.value and name in _variables(part.left):
+        if isinstance(divisor, Const) and high == INT32_MAX * divisor.value and name in names_of(part.left):
             return f"(long long)INT32_MAX * {_print(divisor)}"
     return _integer(high)
 
 
 def _parts(expr: Expr) -> list[Expr]:
     return [expr, *(part for child in children(expr) for part in _parts(child))]
-
-
-def _variables(expr: Expr) -> set[str]:
-    return {part.name for part in _parts(expr) if isinstance(part, Var)}
 
 
 def _scalar(scalar: ScalarParameter, program: LoweredProgram, position: dict[str, int]) -> list[str]:

@@ -240,7 +240,6 @@ def mbarrier_wait(barrier: Any, phase: Any) -> Any:
     ptx=("mbarrier.try_wait.parity.shared::cta.b64",),
     sass=("SYNCS.PHASECHK.TRANS64.TRYWAIT",),
     effects=Effects(reads=("mbarrier",), orders="acquire"),
-    confirmed=Confirmed.HARDWARE,
     meaning=False,
     cuda="""
 // As mbarrier_wait, and not before `values` are computed. ptxas moves arithmetic over a wait and knows no fence against it; so the

@@ -88,7 +88,6 @@ def store_bf16x8(values: Any) -> Any:
     ptx=("ld.global.v2.f32",),
     sass=("LDG.E.64",),
     effects=Effects(reads=("global",), writes=("registers",)),
-    confirmed=Confirmed.HARDWARE,
     cuda="""
 // Two FP32 values on an 8-byte boundary.
 __device__ __forceinline__ void load_global_f32x2(float* values, const float* source) {
@@ -109,7 +108,6 @@ def load_global_f32x2(source: Any) -> Any:
     ptx=("st.global.v2.f32",),
     sass=("STG.E.64",),
     effects=Effects(reads=("registers",), writes=("global",)),
-    confirmed=Confirmed.HARDWARE,
     cuda="""
 // Two FP32 values on an 8-byte boundary.
 __device__ __forceinline__ void store_global_f32x2(float* target, float low, float high) {

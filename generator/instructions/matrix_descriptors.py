@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernwright.generator.arch import ARCHITECTURES, Architecture, Feature, Machine
-from kernwright.generator.instructions.table import Confirmed, instruction
+from kernwright.generator.instructions.table import instruction
 from kernwright.generator.ir.types import u64
 
 
@@ -36,7 +36,7 @@ def _mask(machine: Machine) -> str:
     return "\n".join([*lines, "#else", line.format(common), "#endif"])
 
 
-def _entries(machine: Machine, feature: Feature, header: str, confirmed: Confirmed) -> None:
+def _entries(machine: Machine, feature: Feature, header: str) -> None:
     """Register the two functions for one machine."""
 
     def matrix_descriptor(template: Any, address: Any, mask: int = 0x3FFF) -> Any:
@@ -60,7 +60,6 @@ def _entries(machine: Machine, feature: Feature, header: str, confirmed: Confirm
         result=u64,
         needs=(feature,),
         header=header,
-        confirmed=confirmed,
         cuda=f"""
 {_mask(machine)}
 
@@ -75,7 +74,6 @@ __device__ __forceinline__ constexpr unsigned long long matrix_descriptor(unsign
         result=u64,
         needs=(feature,),
         header=header,
-        confirmed=confirmed,
         cuda="""
 // The same operand some bytes further on; the program's no-carry proof says that the address field holds the sum.
 __device__ __forceinline__ constexpr unsigned long long advance(unsigned long long descriptor, int bytes) {
@@ -85,5 +83,5 @@ __device__ __forceinline__ constexpr unsigned long long advance(unsigned long lo
     )(advance)
 
 
-_entries(Machine.WGMMA, Feature.WGMMA, "sm_90a", Confirmed.HARDWARE)
-_entries(Machine.TCGEN05, Feature.TCGEN05, "sm_100a", Confirmed.DOCUMENTS)
+_entries(Machine.WGMMA, Feature.WGMMA, "sm_90a")
+_entries(Machine.TCGEN05, Feature.TCGEN05, "sm_100a")

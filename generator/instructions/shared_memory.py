@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernwright.generator.instructions.table import Confirmed, Effects, instruction
+from kernwright.generator.instructions.table import Effects, instruction
 
 _READ = Effects(reads=("shared",), writes=("registers",))
 _WRITE = Effects(reads=("registers",), writes=("shared",))
@@ -14,7 +14,6 @@ _WRITE = Effects(reads=("registers",), writes=("shared",))
     ptx=("ld.shared.v2.f32",),
     sass=("LDS.64",),
     effects=_READ,
-    confirmed=Confirmed.HARDWARE,
     cuda="""
 // Two FP32 values on an 8-byte boundary.
 __device__ __forceinline__ void load_shared_f32x2(float* values, const float* source) {
@@ -57,7 +56,6 @@ def load_shared_f32x4(source: Any) -> Any:
     ptx=("st.shared.v2.f32",),
     sass=("STS.64",),
     effects=_WRITE,
-    confirmed=Confirmed.HARDWARE,
     cuda="""
 // Two FP32 values on an 8-byte boundary.
 __device__ __forceinline__ void store_shared_f32x2(void* target, float low, float high) {

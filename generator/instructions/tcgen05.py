@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernwright.generator.arch import Feature
+from kernwright.generator.instructions.operand_lists import listed
 from kernwright.generator.instructions.table import Effects, instruction
 
 # ---- tensor memory
@@ -97,8 +98,8 @@ def tcgen05_wait_st() -> Any:
 
 def _load_wrapper(columns: int) -> str:
     """The CUDA text of a load of `columns` columns, waited for."""
-    results = _rows([f"%{i}" for i in range(columns)], '      "', '"')
-    outputs = _rows([f'"=f"(r[{i}])' for i in range(columns)], "        ", "").replace("        ", "      : ", 1)
+    results = listed([f"%{i}" for i in range(columns)], '      "', '"')
+    outputs = listed([f'"=f"(r[{i}])' for i in range(columns)], "        ").replace("        ", "      : ", 1)
     return f"""
 // 32 lanes x {columns} columns -> {columns} registers a thread (its lane's row), waited for: the registers are valid on return.
 __device__ __forceinline__ void tcgen05_ld_32x32b_x{columns}(float (&r)[{columns}], unsigned address) {{
@@ -118,9 +119,9 @@ def _store_wrapper(columns: int) -> str:
     """The CUDA text of a store of `columns` columns, for FP32 and for packed words."""
     texts = []
     name = f"tcgen05_st_32x32b_x{columns}"
-    operands = _rows([f"%{i + 1}" for i in range(columns)], '      "', '"')
+    operands = listed([f"%{i + 1}" for i in range(columns)], '      "', '"')
     for cpp, letter in (("float", "f"), ("unsigned", "r")):
-        inputs = _rows([f'"{letter}"(r[{i}])' for i in range(columns)], "        ", "")
+        inputs = listed([f'"{letter}"(r[{i}])' for i in range(columns)], "        ")
         texts.append(f"""__device__ __forceinline__ void {name}(unsigned address, const {cpp} (&r)[{columns}]) {{
   asm volatile(
       "tcgen05.st.sync.aligned.32x32b.x{columns}.b32 [%0], {{"
@@ -131,14 +132,6 @@ def _store_wrapper(columns: int) -> str:
 }}""")
     head = f"// {columns} registers a thread -> 32 lanes x {columns} columns of tensor memory; asynchronous until tcgen05_wait_st."
     return head + "\n" + "\n".join(texts)
-
-
-def _rows(words: list[str], head: str, tail: str, each: int = 8) -> str:
-    """Words with commas between them, `each` to a line."""
-    lines = [", ".join(words[i : i + each]) for i in range(0, len(words), each)]
-    last = len(lines) - 1
-    space = " " if tail else ""
-    return "\n".join(f"{head}{line}{',' + space if i < last else ''}{tail}" for i, line in enumerate(lines))
 
 
 def _row_moves(columns: int) -> None:

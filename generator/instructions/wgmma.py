@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernwright.generator.arch import Feature
+from kernwright.generator.instructions.operand_lists import listed
 from kernwright.generator.instructions.table import Confirmed, Effects, instruction
 
 _PRODUCT = Effects(
@@ -117,8 +118,8 @@ def _wrapper(columns: int, registers_a: bool) -> str:
     count = columns // 2
     name = f"wgmma_m64n{columns}k16_bf16_{'rs' if registers_a else 'ss'}"
     next_operand = count + (6 if registers_a else 3)  # after the accumulators, A, B and the predicate's source
-    results = _rows([f"%{i}" for i in range(count)], 16, '      "', ' "', '"')
-    outputs = _rows([f'"+f"(d[{i}])' for i in range(count)], 8, "        ", "", "").replace("        ", "      : ", 1)
+    results = listed([f"%{i}" for i in range(count)], '      "', '"', each=16)
+    outputs = listed([f'"+f"(d[{i}])' for i in range(count)], "        ").replace("        ", "      : ", 1)
     if registers_a:
         a, operands = "const unsigned* a", f"}}, {{%{count}, %{count + 1}, %{count + 2}, %{count + 3}}}, %{count + 4}"
         turns, inputs = f"%{next_operand}", '"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)'
@@ -146,13 +147,6 @@ __device__ __forceinline__ void {name}(float (&d)[{count}], {a}, unsigned long l
         {flags});
 }}
 """
-
-
-def _rows(words: list[str], each: int, head: str, gap: str, tail: str) -> str:
-    """Words with commas between them, `each` to a line."""
-    lines = [", ".join(words[i : i + each]) for i in range(0, len(words), each)]
-    comma = f",{gap[:1]}" if gap else ","
-    return "\n".join(f"{head}{line}{comma if i + 1 < len(lines) else ''}{tail}" for i, line in enumerate(lines))
 
 
 def _product(columns: int, registers_a: bool) -> None:

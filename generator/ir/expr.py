@@ -7,6 +7,7 @@ remainder truncate, as in C. Nodes are immutable and compare by content; the sou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kernwright.generator.ir.source import UNKNOWN, Source
@@ -186,3 +187,10 @@ def without_names(expr: Expr, keep: frozenset[str] = frozenset()) -> Expr:
     if isinstance(expr, Const):
         return expr if expr.name is None or expr.name in keep else Const(expr.value, expr.dtype, None, expr.source)
     return rebuild(expr, tuple(without_names(child, keep) for child in children(expr)))
+
+
+def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
+    """`expr` with the variables that `values` names replaced."""
+    if isinstance(expr, Var):
+        return values.get(expr.name, expr)
+    return rebuild(expr, tuple(substitute(child, values) for child in children(expr)))

@@ -13,13 +13,6 @@ ELEMENT = "i"
 SHARED = "shared"
 RING = "ring"
 GENERATED = frozenset({ROW, COLUMN, OFFSET, IN_RANGE, ELEMENT, SHARED, RING})
-# Of programs with roles: threads and places in a tile.
-ROLE_NAMES = (
-    *("copy", "fragment", "lane", "leader", "matrix_row", "pair", "pairs", "panel"),
-    *("quarter", "slice", "stage", "step", "tensor_memory", "warp", "warpgroup"),
-)
-GENERATED_IN_ROLES = frozenset(ROLE_NAMES)
-
 THREADS = "kThreads"
 VECTOR = "kVector"
 LANES_PER_ROW = "kLanesPerRow"

@@ -12,7 +12,7 @@ from kernwright.generator.ir.expr import Const, Var
 def names_read(operation: Operation) -> set[str]:
     """Names of the values and scalars in the operation itself, without the body of a block."""
     ordered = set(operation.after) if isinstance(operation, Consume) else set()
-    return ordered | {variable.name for variable in variables(operation, skip=("body",))}
+    return ordered | names_of(operation, skip=("body",))
 
 
 def definitions_read(operation: Operation) -> set[int]:
@@ -28,6 +28,11 @@ def constants(node: object) -> Iterator[Const]:
 def variables(node: object, skip: tuple[str, ...] = ()) -> Iterator[Var]:
     """Every variable inside a node, with repetitions; bodies of blocks included, unless `skip` names that field."""
     yield from (leaf for leaf in _leaves(node, skip) if isinstance(leaf, Var))
+
+
+def names_of(node: object, skip: tuple[str, ...] = ()) -> set[str]:
+    """Names of the variables inside a node, as `variables` finds them."""
+    return {variable.name for variable in variables(node, skip)}
 
 
 def _leaves(node: object, skip: tuple[str, ...]) -> Iterator[Const | Var]:

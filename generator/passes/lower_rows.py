@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from kernwright.generator.arch import Architecture
 from kernwright.generator.errors import LayoutFault, LimitFault, TensorFault
-from kernwright.generator.instructions import lookup
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir import names
 from kernwright.generator.ir.description import Description, Extent
@@ -35,6 +34,7 @@ from kernwright.generator.ir.statement import (
 from kernwright.generator.ir.types import DType, boolean, f32, i32, i64, u32
 from kernwright.generator.ir.uses import names_read
 from kernwright.generator.passes.ranges import range_of
+from kernwright.generator.passes.require import require_instruction
 from kernwright.generator.passes.widen import widen
 
 ELEMENT = Var(names.ELEMENT, i32)
@@ -140,7 +140,9 @@ class RowLowering:
             )
         name = f"load_{tensor.dtype}x{self.layout.vector}"
         return Execute(
-            self._entry(name, load.source), (self._pointer(tensor), ArrayOperand(load.name)), source=load.source
+            require_instruction(name, self.arch, load.source),
+            (self._pointer(tensor), ArrayOperand(load.name)),
+            source=load.source,
         )
 
     def _reduce(self, reduce: ir.RowReduce) -> None:
@@ -149,12 +151,15 @@ class RowLowering:
         match value:
             case Binary("*", left, right):
                 step = Assign(
-                    partial, Call(self._entry("fused_multiply_add", reduce.source), (left, right, partial), f32)
+                    partial,
+                    Call(
+                        require_instruction("fused_multiply_add", self.arch, reduce.source), (left, right, partial), f32
+                    ),
                 )
             case _:
                 step = Assign(partial, value, "+=")
         lanes = self._constant(names.LANES_PER_ROW)
-        total: Expr = Call(self._entry("sum_over_lanes", reduce.source), (lanes, partial), f32)
+        total: Expr = Call(require_instruction("sum_over_lanes", self.arch, reduce.source), (lanes, partial), f32)
         if reduce.op == "mean":
             total = Binary("/", total, Cast(f32, self._width()))
         self.statements += [
@@ -184,7 +189,7 @@ class RowLowering:
     def _store(self, store: ir.StoreTile) -> None:
         tensor = self._tensor(store.tile.tensor)
         assert isinstance(store.value, Var)
-        name = self._entry(f"store_{tensor.dtype}x{self.layout.vector}", store.source)
+        name = require_instruction(f"store_{tensor.dtype}x{self.layout.vector}", self.arch, store.source)
         execute = Execute(name, (self._pointer(tensor), ArrayOperand(store.value.name)), source=store.source)
         self.statements.append(If(self.in_range, (execute,), source=store.source) if self.masked else execute)
 
@@ -248,20 +253,8 @@ class RowLowering:
             case Var(name=name) if name in self.arrays:
                 return Element(name, ELEMENT, expr.dtype, expr.source)
             case Call(function=function):
-                self._entry(function, expr.source)
+                require_instruction(function, self.arch, expr.source)
         return rebuild(expr, tuple(self._element(child) for child in children(expr)))
-
-    def _entry(self, name: str, source: Source) -> str:
-        """The name of an instruction after checking that this architecture has it."""
-        try:
-            entry = lookup(name, self.arch)
-        except KeyError:
-            raise LayoutFault(
-                "KW0305", f"no instruction {name!r} in the table", source, where=f"on {self.arch.name}"
-            ) from None
-        if not entry.exists_on(self.arch):
-            raise LayoutFault("KW0306", f"{name} does not exist on {self.arch.name}", source)
-        return name
 
     def _array(self, name: str, dtype: DType, source: Source, zero: bool = False) -> RegisterArray:
         self.arrays.add(name)

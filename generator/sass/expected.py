@@ -24,7 +24,7 @@ from kernwright.generator.arch import ARCHITECTURES, Architecture
 from kernwright.generator.instructions import Instruction, lookup, table
 from kernwright.generator.ir import names
 from kernwright.generator.ir.evaluate import constant_value
-from kernwright.generator.ir.expr import Call, Const, Element, Expr, Var, children, integer, rebuild
+from kernwright.generator.ir.expr import Call, Element, Expr, Var, children, integer, substitute
 from kernwright.generator.ir.program import LoweredProgram
 from kernwright.generator.ir.source import Source
 from kernwright.generator.ir.statement import (
@@ -339,13 +339,7 @@ def _walk(expr: Expr) -> Iterator[Expr]:
 
 def _value(expr: Expr, known: Mapping[str, int]) -> int | None:
     """The value of an expression once the indices in `known` are put in; None where it is not constant."""
-
-    def put(node: Expr) -> Expr:
-        if isinstance(node, Var):
-            return integer(known[node.name]) if node.name in known else node
-        return node if isinstance(node, Const) else rebuild(node, tuple(put(child) for child in children(node)))
-
-    return constant_value(put(expr))
+    return constant_value(substitute(expr, {name: integer(value) for name, value in known.items()}))
 
 
 def _backwards(automaton: Automaton) -> tuple[dict[int, list[int]], dict[int, list[Edge]]]:

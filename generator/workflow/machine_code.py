@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernwright.generator.workflow.record import Unit, WorkflowError
+from kernwright.runtime.paths import LIBRARIES, WORK
 
 if TYPE_CHECKING:
     from kernwright.generator.sass import Finding, Verdict
 
-WORK = Path("build") / "libraries" / ".work"
-"""Where `kernwright build` leaves the machine code of a library, `<symbol>.<arch>.cubin`, beside build.json."""
 SHOWN = ("HGMMA", "UTCHMMA", "UTMALDG", "UTMASTG")
 PLACES_SHOWN = 3
 
@@ -24,7 +23,7 @@ def verify_units(root: Path, units: Iterable[Unit], message: Callable[[str], Non
     """
     built = []
     for unit in sorted(units):
-        path = root / WORK / f"{unit.symbol}.{unit.arch}.cubin"
+        path = root / LIBRARIES / WORK / f"{unit.symbol}.{unit.arch}.cubin"
         if path.is_file():
             built.append((unit, path))
         else:

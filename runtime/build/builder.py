@@ -18,6 +18,7 @@ from kernwright.runtime.build.records import LibraryRecord
 from kernwright.runtime.locking import locked, write_atomically
 from kernwright.runtime.manifest import Manifest, ManifestError, TargetRecord, changed_files, known
 from kernwright.runtime.manifest import load as load_manifest
+from kernwright.runtime.paths import LIBRARIES, WORK
 from kernwright.runtime.toolchain import Toolchain, discover
 
 IGNORED = (
@@ -27,7 +28,6 @@ IGNORED = (
     *("LD_RUN_PATH", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "CCC_OVERRIDE_OPTIONS"),
 )
 """Variables that would add to the flags of the compilers or the linker without the record of a library telling so."""
-DEFAULT_OUT = Path("build") / "libraries"
 STEP = re.compile(r"\[(\d+)/(\d+)\] (cubin|library) (\S+)\.(?:cubin|so)$")
 
 
@@ -74,14 +74,14 @@ def build(
     published; then BuildError quotes every failure. Raises ToolchainError when the compiler is missing or too old.
     """
     manifest = manifest or load_manifest()
-    folder = (out or manifest.root / DEFAULT_OUT).resolve()
+    folder = (out or manifest.root / LIBRARIES).resolve()
     targets = select(manifest, programs, archs)
     _check_files(targets, manifest.root)
     toolchain = toolchain or discover()
     for architecture in {target.architecture.name: target.architecture for target in targets}.values():
         toolchain.require(architecture.name, architecture.minimum_cuda)
     host = find_host()
-    work = folder / ".work"
+    work = folder / WORK
     work.mkdir(parents=True, exist_ok=True)
     with locked(work / "lock"):
         write_atomically(work / "build.ninja", ninja_text(targets, manifest.root, toolchain, host).encode())

@@ -12,7 +12,7 @@ from kernwright.runtime.loader.errors import LoadError
 from kernwright.runtime.loader.search import cache_entry, find
 from kernwright.runtime.locking import locked, staging_folder
 from kernwright.runtime.manifest import Manifest, TargetRecord
-from kernwright.runtime.paths import NoHomeError
+from kernwright.runtime.paths import WORK, NoHomeError
 from kernwright.runtime.toolchain import ToolchainError, discover
 
 VARIABLE = "KERNWRIGHT_JIT"
@@ -51,7 +51,7 @@ def _build_into_cache(target: TargetRecord, manifest: Manifest) -> Path:
             return path
         with staging_folder(entry) as staging:
             build([target.symbol], [target.architecture.name], staging, manifest=manifest, toolchain=toolchain)
-            shutil.rmtree(staging / ".work")
+            shutil.rmtree(staging / WORK)
             staging.chmod(0o755)
             shutil.rmtree(entry, ignore_errors=True)
             staging.rename(entry)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from kernwright.runtime.loader.load import load
 from tests.gpu.registry import check
+from tests.gpu.repeats import REPEATS, REPLAYS, hold_equal_bits
 
 BF16, F32, F64 = torch.bfloat16, torch.float32, torch.float64
 CHUNK = 64
@@ -120,7 +121,7 @@ def scan_without_states() -> str:
     x = inputs(512, 4, 2, 11)
     for program in PROGRAMS:
         out, final = scan(program, x, states=False)
-        zero = Inputs(**{**vars(x), "initial": torch.zeros_like(x.initial)})
+        zero = replace(x, initial=torch.zeros_like(x.initial))
         assert torch.equal(out, scan(program, zero)[0]), program
         assert bool(torch.isnan(final).all()), program
     return "None for both states: outputs of a zero state, bit for bit"
@@ -131,22 +132,5 @@ def scan_has_one_hash() -> str:
     """Repeats, a side stream and a replayed graph give the same bits."""
     x = inputs(1024, 8, 2, 12)
     for program in PROGRAMS:
-        out, final = scan(program, x)
-        for _ in range(100):
-            again = scan(program, x)
-            assert torch.equal(again[0], out) and torch.equal(again[1], final), f"{program}: a repeat differs"
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            torch.cuda._sleep(50_000_000)
-            late = scan(program, Inputs(**{**vars(x), "v": x.v.clone()}))
-        stream.synchronize()
-        assert torch.equal(late[0], out) and torch.equal(late[1], final), f"{program}: the side stream differs"
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            replayed = scan(program, x)
-        for _ in range(10):
-            graph.replay()
-        torch.cuda.synchronize()
-        assert torch.equal(replayed[0], out) and torch.equal(replayed[1], final), f"{program}: a replay differs"
-    return "100 repeats, a side stream and 10 replays of a graph: equal bits"
+        hold_equal_bits(program, lambda prepare, program=program: scan(program, replace(x, v=prepare(x.v))))
+    return f"{REPEATS} repeats, a side stream and {REPLAYS} replays of a graph: equal bits"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import torch
 from torch import Tensor
 
 from kernwright.runtime.loader.load import load
 from tests.gpu.registry import check
+from tests.gpu.repeats import REPEATS, REPLAYS, hold_equal_bits
 
 BF16, F32 = torch.bfloat16, torch.float32
 TILE_M, TILE_N = 128, 64
 DEPTHS = (64, 128, 192, 256, 512, 1024, 4096)
-REPEATS = 100
 
 
 def operands(rows: int, columns: int, depth: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -90,30 +91,9 @@ def gemm_right_against_fp64() -> str:
 def products_have_one_hash() -> str:
     """Repeats, a side stream and a replayed graph give the same bits."""
     a, b = operands(TILE_M, TILE_N, 4096, 5)
-    big = operands(2048, 1024, 2048, 6)
-    first, large = mma_tile(a, b), gemm(*big)
-    for _ in range(REPEATS):
-        assert torch.equal(mma_tile(a, b), first) and torch.equal(gemm(*big), large), "a repeat differs"
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        torch.cuda._sleep(50_000_000)
-        late = a.clone()
-        on_stream = mma_tile(late, b), gemm(*big)
-    stream.synchronize()
-    assert torch.equal(on_stream[0], first) and torch.equal(on_stream[1], large), "the side stream differs"
-    c, wide = torch.empty_like(first), torch.empty_like(large)
-    blocks = torch.cuda.get_device_properties().multi_processor_count
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run("tiles_mma_tile", a, b, c)
-        run("tiles_gemm_persistent", *big, wide, blocks)
-    for _ in range(10):
-        c.fill_(math.nan), wide.fill_(math.nan)
-        graph.replay()
-        torch.cuda.synchronize()
-        assert torch.equal(c, first) and torch.equal(wide, large), "a replay differs"
-    return f"{REPEATS} repeats, a side stream and 10 replays of a graph: equal bits"
+    left, right = operands(2048, 1024, 2048, 6)
+    hold_equal_bits("products", lambda prepare: (mma_tile(prepare(a), b), gemm(prepare(left), right)))
+    return f"{REPEATS} repeats, a side stream and {REPLAYS} replays of a graph: equal bits"
 
 
 @check("tiles_gemm_persistent")
@@ -141,7 +121,7 @@ def gemm_speed_beside_torch() -> str:
             stop.synchronize()
             if number:
                 times.append(start.elapsed_time(stop) / calls)
-    mine, peer = sorted(ours)[rounds // 2], sorted(theirs)[rounds // 2]
+    mine, peer = statistics.median(ours), statistics.median(theirs)
     flops = 2 * size**3 / 1e9
     share = peer / mine
     assert share >= 0.8, f"{share:.3f} of torch.matmul: {flops / mine:.0f} against {flops / peer:.0f} TFLOP/s"

@@ -4,7 +4,7 @@ from kernwright.generator.dsl import ALL, Kernel, bf16, f32, i32, program, share
 
 
 @program(family="tiles", archs=ALL)
-def mma_tile(k: Kernel, tile_k: int = 64, stages: int = 3, blocks: int = 2) -> None:
+def mma_tile(k: Kernel, tile_k: int = 64, stages: int = 3, blocks: int | None = 2) -> None:
     """C = A @ B.T for one 128 x 64 tile; A [128, K], B [64, K] BF16 row-major, C [128, 64] FP32."""
     depth = k.scalar("depth", i32, low=tile_k, high=1 << 20, multiple_of=tile_k)
     a = k.tensor("a", bf16, (128, depth))
@@ -18,7 +18,8 @@ def mma_tile(k: Kernel, tile_k: int = 64, stages: int = 3, blocks: int = 2) -> N
         b=shared(bf16, (64, tile_k), swizzle=128),
     )
     result = k.accumulator("result", 128, 64)
-    k.occupancy(blocks_per_sm=blocks)
+    if blocks is not None:
+        k.occupancy(blocks_per_sm=blocks)
     staged = k.buffer("staged", shared(f32, (128, 64), swizzle=128))
 
     with k.role("load", registers=40), k.one_thread(), k.steps("slab", depth // tile_k) as slab:

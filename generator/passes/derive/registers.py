@@ -8,8 +8,9 @@ from kernwright.generator.arch import Architecture, Machine
 from kernwright.generator.errors import PipelineFault
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.description import Description, Extent, Fragment
-from kernwright.generator.ir.expr import Const, Expr, Var, children
+from kernwright.generator.ir.expr import Const, Expr, Var
 from kernwright.generator.ir.layout import CELL_BYTES, MMA_ROWS, WARP, WARPGROUP, WgmmaAccumulator
+from kernwright.generator.ir.uses import names_of
 from kernwright.generator.passes.derive.facts import (
     AccumulatorFacts,
     AccumulatorRegisters,
@@ -221,7 +222,7 @@ class _Arrays:
 
     def names_in(self, value: Expr) -> frozenset[str]:
         """Arrays that an expression reads."""
-        return frozenset().union(*(self.meaning.get(name, frozenset()) for name in _names(value)))
+        return frozenset().union(*(self.meaning.get(name, frozenset()) for name in names_of(value)))
 
     def used_by(self, operation: ir.Operation) -> set[str]:
         """Arrays that an operation reads while it is executed."""
@@ -282,18 +283,13 @@ def _only_reads(operation: ir.Operation) -> bool:
     return not isinstance(operation, ir.Mma | ir.SetAccumulator)
 
 
-def _names(value: Expr) -> set[str]:
-    found = {value.name} if isinstance(value, Var) else set()
-    return found.union(*(_names(child) for child in children(value)))
-
-
 def _variables(operation: ir.Operation) -> set[str]:
     """Names in the expressions of an operation itself, not of a block's body."""
     match operation:
         case ir.Elementwise(value=value) | ir.WriteShared(value=value) | ir.StoreTile(value=value):
-            return _names(value)
+            return names_of(value)
         case ir.RowReduce(value=value) | ir.SetAccumulator(value=value):
-            return _names(value)
+            return names_of(value)
         case ir.Mma(a=Var() as operand):
             return {operand.name}
         case _:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernwright.generator.errors import PipelineFault
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.description import Description
-from kernwright.generator.ir.expr import Binary, Cast, Const, Expr, Var, children, integer, rebuild
+from kernwright.generator.ir.expr import Binary, Cast, Const, Expr, Var, children, integer, substitute, without_names
 from kernwright.generator.ir.types import f32
 from kernwright.generator.passes.ranges import range_of
 from kernwright.generator.passes.simplify import simplify
@@ -112,13 +112,7 @@ def _learn(operations: tuple[ir.Operation, ...], known: Known, role: str) -> Non
 
 def _plain(expr: Expr, known: Known) -> Expr:
     """Without names of values and constants."""
-    match expr:
-        case Const(value=value, dtype=dtype):
-            return Const(value, dtype)
-        case Var(name=name):
-            return known.get(name, expr)
-        case _:
-            return rebuild(expr, tuple(_plain(operand, known) for operand in children(expr)))
+    return substitute(without_names(expr), known)
 
 
 def _trips(loop: ir.Steps, known: Known) -> Terms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +12,12 @@ from kernwright.generator.ir.layout import WARPS_PER_GROUP
 from kernwright.generator.ir.source import Source
 from kernwright.generator.ir.statement import (
     AdvanceRing,
-    Blank,
     DeclareRing,
     Execute,
     If,
     Let,
-    Remark,
     Repeat,
+    SharedOperand,
     Statement,
 )
 from kernwright.generator.ir.types import boolean, i32, u32
@@ -40,7 +40,7 @@ class RoleLowering:
     def __init__(self, context: Context, body: ir.RoleBody) -> None:
         self.context = context
         self.body = body
-        self.facts: RoleFacts = next(item for item in context.derived.roles if item.role.name == body.role)
+        self.facts: RoleFacts = context.role(body.role)
         self.role = self.facts.role
         self.timeline = Timeline(body)
         self.out: list[Statement] = []
@@ -77,7 +77,7 @@ class RoleLowering:
         group: Expr = Binary("/", index, integer(WARPS_PER_GROUP))
         if first // WARPS_PER_GROUP:
             group = Binary("-", group, integer(first // WARPS_PER_GROUP))
-        leader = both(Binary("==", WARP, integer(0)), ELECT)
+        leader = self.elected()
         if self.role.warpgroups > 1:
             leader = both(Binary("==", GROUP, integer(0)), leader)
         name, why = (GROUP, "of the role")
@@ -225,20 +225,12 @@ class RoleLowering:
         if copies:
             total: Expr = integer(0)
             for copy in copies:
-                total = plus(total, self._amount(copy))
+                total = plus(total, self.context.bytes_of(copy.target))
             self.execute("mbarrier_arrive_expect_tx", self.context.barrier(name, "full"), total, source=block.source)
         self.block(block.body)
         if writes:
             self.publish(block)
         self.advance(name)
-
-    def _amount(self, copy: ir.CopyIn) -> Const:
-        if copy.engine == "bulk":
-            layout = copy.target.layout
-            words = f"{copy.target.pipeline}_{copy.target.name}_bytes"
-            reason = f"{layout.rows * layout.columns} {layout.dtype.name.upper()}"
-            return self.context.constant(words, layout.bytes, reason)
-        return self.context.bytes_of(copy.target)
 
     def publish(self, block: ir.Produce) -> None:
         """Signal a stage that threads have written: a fence if an asynchronous reader follows, then one arrival a warp."""
@@ -251,9 +243,39 @@ class RoleLowering:
         if self.one_thread:
             self.execute("mbarrier_arrive", full, source=block.source)
             return
-        self.execute("sync_warp", why="the warp's accesses, before one lane arrives for it", source=block.source)
-        arrivals = [self.context.execute("mbarrier_arrive", full, source=block.source), *self.due_releases()]
-        self.add(If(lane_zero(), tuple(arrivals), source=block.source))
+        self.arrive_by_warp(full, block.source, self.due_releases)
+
+    def arrive_by_warp(
+        self,
+        barrier: SharedOperand,
+        source: Source,
+        others: Callable[[], list[Execute]] = list,
+        made: str = "accesses",
+    ) -> None:
+        """One arrival for what all lanes of the warp have done, and with it `others` that are due."""
+        self.execute("sync_warp", why=f"the warp's {made}, before one lane arrives for it", source=source)
+        arrive = self.context.execute("mbarrier_arrive", barrier, source=source)
+        self.add(If(lane_zero(), (arrive, *others()), source=source))
+
+    def elected(self) -> Expr:
+        """One thread of each warpgroup."""
+        return both(Binary("==", WARP, integer(0)), ELECT)
+
+    def release(self, block: ir.Consume, stage: Expr) -> None:
+        """Give a stage back: one arrival a warp where threads read it, one a warpgroup where only its products did."""
+        reader = self.reader(block.pipeline)
+        empty = self.context.barrier(block.pipeline, "empty", stage)
+        arrive = self.context.execute("mbarrier_arrive", empty, source=block.source)
+        if reader.stores:
+            wait = self.context.execute("bulk_wait_group_read", integer(0), source=block.source)
+            self.add(If(LEADER, (wait, arrive), source=block.source))
+        match reader.by:
+            case "thread":
+                self.add(arrive)
+            case "warpgroup":
+                self.add(If(self.elected(), (arrive,), source=block.source))
+            case "warp":
+                self.arrive_by_warp(empty, block.source)
 
     def due_releases(self) -> list[Execute]:
         """Hook: arrivals that may join those of a warp's first lane."""
@@ -302,8 +324,3 @@ class RoleLowering:
 
 def lane_zero() -> Expr:
     return Binary("==", LANE, integer(0))
-
-
-def paragraph(text: str) -> tuple[Statement, ...]:
-    """A blank line and a comment: what the next lines are for."""
-    return Blank(), Remark(text)

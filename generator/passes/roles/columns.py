@@ -24,9 +24,10 @@ from kernwright.generator.ir.statement import (
     Statement,
 )
 from kernwright.generator.ir.types import bf16, f32, i32, u32
-from kernwright.generator.passes.roles.base import GROUP, LANE, LEADER, RoleLowering
+from kernwright.generator.passes.roles.base import GROUP, LANE
 from kernwright.generator.passes.roles.base import WARP as WARP_OF_GROUP
-from kernwright.generator.passes.roles.context import TENSOR_MEMORY, plus, stage_of, tile_name, times
+from kernwright.generator.passes.roles.buffers import CHUNK, SharedTiles
+from kernwright.generator.passes.roles.context import TENSOR_MEMORY, plus, times
 from kernwright.generator.passes.roles.values import index
 
 CHUNK_COLUMNS = 16  # that a thread loads from tensor memory at once
@@ -47,13 +48,13 @@ class Row:
     accumulator: str = ""
 
 
-class ColumnTiles(RoleLowering):
+class ColumnTiles(SharedTiles):
     """The statements that read, compute and write rows."""
 
     held: dict[str, Row]
 
     def prologue(self) -> tuple[Statement, ...]:
-        rows = {item.accumulator.rows for item in self.context.derived.accumulators if item.role == self.role.name}
+        rows = {item.accumulator.rows for item in self.context.accumulators_of(self.role.name)}
         each = WARP if rows != {MMA_ROWS} else WARP // 2
         row = plus(times(integer(each), WARP_OF_GROUP), LANE)
         shifted = Cast(u32, Binary("<<", times(integer(WARP), WARP_OF_GROUP), integer(16)))
@@ -65,19 +66,19 @@ class ColumnTiles(RoleLowering):
 
     # ---- values
 
-    def element(self, expr: Expr) -> Expr:
-        """`expr` at column `column + i` of the thread's row, its accumulators loaded into arrays of the chunk."""
+    def element(self, expr: Expr, place: Expr = ELEMENT) -> Expr:
+        """`expr` at column `column + place` of the thread's row, its accumulators loaded into arrays of the chunk."""
         match expr:
             case Var(name=name, dtype=dtype) if name == COLUMN and dtype == i32:
-                return plus(self._first_column(), ELEMENT)
+                return plus(COLUMN_VAR, place)
             case Var(name=name) if name in self.held:
                 held = self.held[name]
                 if held.formula is not None:
-                    return self.element(held.formula)
+                    return self.element(held.formula, place)
                 if held.accumulator:
-                    return Element(f"{held.accumulator}_part", ELEMENT, f32)
-                return Element(held.array, plus(COLUMN_VAR, ELEMENT), f32)
-        return rebuild(expr, tuple(self.element(child) for child in children(expr)))
+                    return Element(f"{held.accumulator}_part", index(place), f32)
+                return Element(held.array, index(plus(COLUMN_VAR, place)), f32)
+        return rebuild(expr, tuple(self.element(child, place) for child in children(expr)))
 
     def accumulators_in(self, expr: Expr) -> list[str]:
         """Accumulators whose columns `expr` needs, in the order in which it names them."""
@@ -88,17 +89,13 @@ class ColumnTiles(RoleLowering):
             return [held.accumulator] if held.accumulator else []
         return list(dict.fromkeys(name for child in children(expr) for name in self.accumulators_in(child)))
 
-    def _first_column(self) -> Expr:
-        """The column of the tile at which the chunk begins: warpgroups share the columns."""
-        return COLUMN_VAR
-
     def over_columns(self, value: Expr, columns: int, inside: tuple[Statement, ...], source: Source) -> None:
         """A loop over chunks of the thread's columns; each first loads what `value` needs."""
         loads: list[Statement] = []
         for name in self.accumulators_in(value):
             part = f"{name}_part"
             loads.append(RegisterArray(part, f32, integer(CHUNK_COLUMNS), source=source))
-            place = plus(self.columns_of(name, QUARTER), COLUMN_VAR)
+            place = plus(self.context.columns_of(name, QUARTER), COLUMN_VAR)
             load = f"tcgen05_ld_32x32b_x{CHUNK_COLUMNS}"
             loads.append(self.context.execute(load, ArrayOperand(part), place, source=source))
         own = columns // max(1, self.role.warpgroups)
@@ -118,15 +115,6 @@ class ColumnTiles(RoleLowering):
         )
         self.add(loop)
 
-    def columns_of(self, accumulator: str, base: Expr) -> Expr:
-        """The address of an accumulator's first column, in the buffer whose turn it is."""
-        facts = next(item for item in self.context.derived.accumulators if item.accumulator.name == accumulator)
-        place = plus(base, integer(facts.layout.first_column, u32)) if facts.layout.first_column else base  # type: ignore[union-attr]
-        if facts.buffers > 1:
-            width = integer(facts.accumulator.columns)
-            place = plus(place, Cast(u32, times(width, stage_of(accumulator))))
-        return place
-
     def guarded(self, layout: Fragment | None, body: tuple[Statement, ...], source: Source) -> tuple[Statement, ...]:
         """Of a tile of 64 rows, the upper half of each warp's lanes hold nothing."""
         if layout is not None and layout.rows == MMA_ROWS:
@@ -137,14 +125,13 @@ class ColumnTiles(RoleLowering):
 
     def set_accumulator(self, operation: ir.SetAccumulator) -> None:
         name = operation.accumulator
-        facts = next(item for item in self.context.derived.accumulators if item.accumulator.name == name)
         part = f"{name}_part"
-        columns = facts.accumulator.columns
+        columns = self.context.accumulator(name).accumulator.columns
         loaded = name in self.accumulators_in(operation.value)
         target = Element(part, ELEMENT, f32)
         change = Assign(target, self.element(operation.value), source=operation.source)
         loop = Repeat(Var("i", i32, 0, CHUNK_COLUMNS - 1), integer(CHUNK_COLUMNS), (change,), source=operation.source)
-        place = plus(self.columns_of(name, QUARTER), COLUMN_VAR)
+        place = plus(self.context.columns_of(name, QUARTER), COLUMN_VAR)
         store = self.context.execute(
             f"tcgen05_st_32x32b_x{CHUNK_COLUMNS}", place, ArrayOperand(part), source=operation.source
         )
@@ -157,7 +144,7 @@ class ColumnTiles(RoleLowering):
         value = operation.value.operand if isinstance(operation.value, Cast) else operation.value
         assert isinstance(operation.layout, Fragment)
         pairs = RegisterArray("pairs", u32, integer(CHUNK_COLUMNS // 2))
-        low, high = (self._at(value, plus(times(integer(2), ELEMENT), integer(half))) for half in (0, 1))
+        low, high = (self.element(value, plus(times(integer(2), ELEMENT), integer(half))) for half in (0, 1))
         packed = Assign(Element("pairs", ELEMENT, u32), Call("pack_bf16", (low, high), u32), source=operation.source)
         loop = Repeat(Var("i", i32, 0, CHUNK_COLUMNS // 2 - 1), integer(CHUNK_COLUMNS // 2), (packed,))
         place = plus(plus(QUARTER, integer(first_column, u32)), Binary("/", COLUMN_VAR, integer(2)))
@@ -166,10 +153,6 @@ class ColumnTiles(RoleLowering):
         self.over_columns(value, operation.layout.columns, (pairs, loop, store), operation.source)
         self.execute("tcgen05_wait_st", source=operation.source)
 
-    def _at(self, value: Expr, place: Expr) -> Expr:
-        """`value` at element `place` of the chunk."""
-        return _replace(self.element(value), ELEMENT, index(place))
-
     def write_tile(self, write: ir.WriteShared) -> None:
         """The thread's row into a shared tile, 16 bytes at a time: conflict-free under the swizzle."""
         tile = write.target
@@ -177,23 +160,16 @@ class ColumnTiles(RoleLowering):
         assert isinstance(write.layout, Fragment)
         if layout.major != "K" or layout.dtype not in (bf16, f32):
             raise self.context.refuse("staging into such a tile", write.source, "Stage BF16 or f32, K-major.")
-        each = 16 // layout.dtype.bytes
+        each = CHUNK // layout.dtype.bytes
         first = plus(COLUMN_VAR, ELEMENT)
         chunk = Binary("/", first, integer(each))
         panel: Expr = integer(0)
         if layout.panels > 1:
             chunk = Binary("/", Binary("%", first, integer(layout.panel_elements)), integer(each))
             panel = Binary("/", first, integer(layout.panel_elements))
-        pitch = layout.panel_elements * layout.dtype.bytes
-        start = times(panel, integer(layout.panel_bytes))
-        if layout.swizzle > 16:
-            offset = plus(start, self.context.call(f"swizzle_{layout.swizzle}", u32, ROW_VAR, chunk))
-        else:
-            offset = plus(plus(start, times(ROW_VAR, integer(pitch))), times(chunk, integer(16)))
-        stage = self.copy_index(tile) if tile.pipeline is None else None
-        place = self.context.tile(tile, offset, stage)
+        place = self.context.tile(tile, self.swizzled(tile, ROW_VAR, chunk, panel), self.own_stage(tile))
         value = write.value.operand if isinstance(write.value, Cast) and write.value.dtype == bf16 else write.value
-        parts = [self._at(value, plus(ELEMENT, integer(number))) for number in range(each)]
+        parts = [self.element(value, plus(ELEMENT, integer(number))) for number in range(each)]
         if layout.dtype == f32:
             store = self.context.execute("store_shared_f32x4", place, *parts, source=write.source)
         else:
@@ -213,7 +189,7 @@ class ColumnTiles(RoleLowering):
 
     def fetch(self, fetch: ir.ReadShared) -> None:
         tile = fetch.origin
-        member = f"shared.{tile_name(tile)}[{tile.pipeline}.stage]" if tile.pipeline else f"shared.{tile.name}"
+        member = self.context.element_path(tile)
         dtype = tile.layout.dtype
         if fetch.extent is Extent.SCALAR:
             self.add(Let(Var(fetch.name, f32), Element(member, integer(fetch.index), dtype), source=fetch.source))
@@ -235,31 +211,3 @@ class ColumnTiles(RoleLowering):
             self.held[fetch.name] = Row(array=fetch.name)
             return
         raise self.context.refuse("fetching such a tile", fetch.source, "Row and column factors of FP32 are.")
-
-    # ---- standing buffers
-
-    def free_buffer(self, write: ir.WriteShared) -> None:
-        facts = next(item for item in self.context.derived.buffers if item.buffer.name == write.target.name)
-        if not facts.again:
-            return
-        if any(isinstance(op, ir.CopyOut) and op.origin == write.target for op in ir.walk(self.body.body)):
-            wait = self.context.execute("bulk_wait_group_read", integer(0), source=write.source)
-            self.add(If(LEADER, (wait,), why="the store before has left the buffer", source=write.source))
-        self.meet(write.source)
-
-    def hand_over(self, write: ir.WriteShared) -> None:
-        facts = next(item for item in self.context.derived.buffers if item.buffer.name == write.target.name)
-        if facts.fence != "none":
-            self.execute(
-                "fence_proxy_async", why="ordinary stores, read by the asynchronous proxy", source=write.source
-            )
-        if not facts.barrier.startswith("none"):
-            self.meet(write.source)
-
-
-def _replace(expr: Expr, old: Var, new: Expr) -> Expr:
-    if expr == old:
-        return new
-    if isinstance(expr, Element):
-        return Element(expr.array, index(_replace(expr.index, old, new)), expr.dtype, expr.source)
-    return rebuild(expr, tuple(_replace(child, old, new) for child in children(expr)))

@@ -6,16 +6,24 @@ from dataclasses import dataclass, field
 
 from kernwright.generator.arch import Architecture, Machine
 from kernwright.generator.errors import LayoutFault
-from kernwright.generator.instructions import lookup
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.description import Description
 from kernwright.generator.ir.expr import Binary, Call, Cast, Const, Element, Expr, Var, integer
+from kernwright.generator.ir.layout import TmemLayout
 from kernwright.generator.ir.names import constant_name
 from kernwright.generator.ir.program import NamedConstant, SharedField, StaticAssert, TensorMap, TensorParameter
 from kernwright.generator.ir.source import UNKNOWN, Source
 from kernwright.generator.ir.statement import Execute, Operand, SharedOperand
 from kernwright.generator.ir.types import DType, boolean, i32, u8, u32, u64
-from kernwright.generator.passes.derive import Derived, PipelineFacts
+from kernwright.generator.passes.derive import (
+    AccumulatorFacts,
+    BufferFacts,
+    Derived,
+    MmaFacts,
+    PipelineFacts,
+    RoleFacts,
+)
+from kernwright.generator.passes.require import require_instruction
 
 ELECT = Call("elect_one", (), boolean)
 
@@ -58,25 +66,13 @@ class Context:
 
     def execute(self, name: str, *operands: Operand, why: str = "", source: Source = UNKNOWN) -> Execute:
         """An instruction of the table, after checking that this architecture has it."""
-        self.entry(name, source)
+        require_instruction(name, self.arch, source)
         return Execute(name, operands, why, source)
 
     def call(self, name: str, dtype: DType, *arguments: Expr, source: Source = UNKNOWN) -> Call:
         """A pure instruction of the table as an expression."""
-        self.entry(name, source)
+        require_instruction(name, self.arch, source)
         return Call(name, arguments, dtype, source)
-
-    def entry(self, name: str, source: Source) -> str:
-        """The name, after checking that the table and this architecture have it."""
-        try:
-            entry = lookup(name, self.arch)
-        except KeyError:
-            raise LayoutFault(
-                "KW0305", f"no instruction {name!r} in the table", source, where=f"on {self.arch.name}"
-            ) from None
-        if not entry.exists_on(self.arch):
-            raise LayoutFault("KW0306", f"{name} does not exist on {self.arch.name}", source)
-        return name
 
     def refuse(self, what: str, source: Source, fix: str = "") -> LayoutFault:
         """The fault for something that is described but has no lowering."""
@@ -121,7 +117,7 @@ class Context:
         return self.accumulator_buffers(owner)
 
     def accumulator_buffers(self, name: str) -> Const | None:
-        """The named number of an accumulator's copies in tensor memory, None for one."""
+        """The named number of an accumulator's copies in tensor memory, None for one and for what is no accumulator."""
         facts = next((item for item in self.derived.accumulators if item.accumulator.name == name), None)
         if facts is None or facts.buffers == 1:
             return None
@@ -131,8 +127,16 @@ class Context:
         """The named size of a tile."""
         layout = tile.layout
         swizzle = f", {layout.swizzle}-byte swizzle" if layout.swizzle > 16 else ""
-        shape = f"{layout.rows} x {layout.columns} {layout.dtype.name.upper()}{swizzle}"
+        extents = f"{layout.rows * layout.columns}" if factor(tile) else f"{layout.rows} x {layout.columns}"
+        shape = f"{extents} {layout.dtype.name.upper()}{swizzle}"
         return self.constant(f"{tile_name(tile)}_bytes", layout.bytes, shape)
+
+    def panel_bytes(self, tile: ir.SharedTile) -> Const:
+        """The named size of a panel: all rows of a tile, one swizzle row wide."""
+        layout = tile.layout
+        rows = layout.rows if layout.major == "K" else layout.columns
+        width = layout.panel_elements * layout.dtype.bytes
+        return self.constant(f"{tile_name(tile)}_panel_bytes", layout.panel_bytes, f"{rows} rows of {width} bytes")
 
     def stages(self, pipeline: str) -> Const:
         facts = self.pipeline(pipeline)
@@ -140,6 +144,35 @@ class Context:
 
     def pipeline(self, name: str) -> PipelineFacts:
         return next(facts for facts in self.derived.pipelines if facts.pipeline.name == name)
+
+    def role(self, name: str) -> RoleFacts:
+        return next(facts for facts in self.derived.roles if facts.role.name == name)
+
+    def accumulator(self, name: str) -> AccumulatorFacts:
+        return next(facts for facts in self.derived.accumulators if facts.accumulator.name == name)
+
+    def accumulators_of(self, role: str) -> list[AccumulatorFacts]:
+        return [facts for facts in self.derived.accumulators if facts.role == role]
+
+    def buffer(self, name: str) -> BufferFacts:
+        return next(facts for facts in self.derived.buffers if facts.buffer.name == name)
+
+    def product(self, mma: ir.Mma) -> MmaFacts:
+        return next(facts for facts in self.derived.products if facts.mma is mma)
+
+    def columns_of(self, name: str, base: Expr) -> Expr:
+        """The address of an accumulator's first column in tensor memory, in the buffer whose turn it is."""
+        facts = self.accumulator(name)
+        assert isinstance(facts.layout, TmemLayout)
+        place = plus(base, integer(facts.layout.first_column, u32)) if facts.layout.first_column else base
+        if facts.buffers > 1:
+            place = plus(place, Cast(u32, times(integer(facts.accumulator.columns), stage_of(name))))
+        return place
+
+    def element_path(self, tile: ir.SharedTile) -> str:
+        """The member that holds a tile, of the running stage, as an array of its elements."""
+        stage = f"[{tile.pipeline}.stage]" if tile.pipeline else ""
+        return f"shared.{tile_name(tile)}{stage}"
 
     def barrier(self, pipeline: str, side: str, stage: Expr | None = None) -> SharedOperand:
         """`shared.<pipeline>_<side>[<pipeline>.stage]`."""
@@ -186,6 +219,9 @@ def phase_of(ring: str) -> Var:
 
 
 def both(left: Expr, right: Expr) -> Expr:
+    """`left && right`, a chain of it without brackets: `a && b && c` decides in the same order."""
+    if isinstance(right, Binary) and right.op == "&&":
+        return both(both(left, right.left), right.right)
     return Binary("&&", left, right)
 
 

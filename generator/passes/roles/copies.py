@@ -46,7 +46,7 @@ def _boxes(
     if panels > 1:
         words = tile_name(tile)
         count = context.constant(f"{words}_panels", panels, f"swizzle rows of {tile.layout.panel_elements} elements")
-        panel_bytes = context.constant(f"{words}_panel_bytes", tile.layout.panel_bytes, "one box of TMA")
+        panel_bytes = context.panel_bytes(tile)
     place = context.tile(tile, times(index, panel_bytes) if panels > 1 else None, stage)
     coordinates = _coordinates(box, facts, tile, index)
     map_operand = MapOperand(tensor_map.name)
@@ -123,10 +123,7 @@ def pointers(context: Context) -> set[str]:
 def _bulk(context: Context, copy: ir.CopyIn, full: SharedOperand) -> Execute:
     tensor = context.tensor(copy.tile.tensor)
     source = Pointer(tensor.name, element_offset(tensor, copy.tile.origin), tensor.dtype, copy.source)
-    size = copy.target.layout
-    amount = context.constant(
-        f"{tile_name(copy.target)}_bytes", size.bytes, f"{size.rows * size.columns} {size.dtype.name.upper()}"
-    )
+    amount = context.bytes_of(copy.target)
     return context.execute("bulk_load", context.tile(copy.target), source, amount, full, source=copy.source)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.description import Extent, Fragment
-from kernwright.generator.ir.expr import Binary, Call, Cast, Const, Element, Expr, Var, children, integer
+from kernwright.generator.ir.expr import Binary, Call, Cast, Const, Element, Expr, Var, integer
 from kernwright.generator.ir.layout import MMA_ROWS, WARP, WgmmaAccumulator
 from kernwright.generator.ir.names import COLUMN, ROW
 from kernwright.generator.ir.source import Source
 from kernwright.generator.ir.statement import Assign, Let, RegisterArray, Repeat, Statement
 from kernwright.generator.ir.types import f32, i32, u32
+from kernwright.generator.ir.uses import names_of
 from kernwright.generator.passes.derive.registers import fused_names, landing
 from kernwright.generator.passes.roles.base import GROUP, LANE
 from kernwright.generator.passes.roles.base import WARP as WARP_OF_GROUP
@@ -139,12 +140,8 @@ class FragmentTiles(WgmmaProducts):
         self.packed = {
             value: name
             for value, name in self.packed.items()
-            if self.storage.get(name, name) != self.storage.get(array, array) and array not in self._reads(value)
+            if self.storage.get(name, name) != self.storage.get(array, array) and array not in names_of(value)
         }
-
-    def _reads(self, value: Expr) -> set[str]:
-        own = {value.name} if isinstance(value, Var) else set()
-        return own.union(*(self._reads(child) for child in children(value)))
 
     def changed(self, accumulator: str) -> None:
         self.versions[accumulator] = self.versions.get(accumulator, 0) + 1
@@ -179,7 +176,7 @@ class FragmentTiles(WgmmaProducts):
 
     def check_fresh(self, value: Expr | None, source: Source) -> None:
         """Refuse another name of an accumulator that has changed since: the registers hold something else now."""
-        for name in sorted(self._reads(value)) if value is not None else ():
+        for name in sorted(names_of(value)) if value is not None else ():
             held = self.held.held.get(name)
             if held is None:
                 continue

@@ -82,7 +82,7 @@ def _initialise(context: Context) -> tuple[Statement, ...]:
 def _allocator(context: Context) -> int:
     """The warp that allocates tensor memory and frees it: the first one of a role that multiplies."""
     role = context.derived.accumulators[0].role
-    return next(item.first_warp for item in context.derived.roles if item.role.name == role)
+    return context.role(role).first_warp
 
 
 def _free(context: Context) -> tuple[Statement, ...]:

@@ -12,8 +12,10 @@ from kernwright.generator.errors import LayoutFault
 from kernwright.generator.instructions.descriptors import Descriptor
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.evaluate import constant_value
-from kernwright.generator.ir.expr import Binary, Call, Const, Expr, Var, integer
+from kernwright.generator.ir.expr import Binary, Call, Const, Expr, Var, integer, substitute
 from kernwright.generator.ir.layout import MMA_K, SharedLayout
+from kernwright.generator.ir.source import Source
+from kernwright.generator.ir.statement import Repeat, Statement
 from kernwright.generator.ir.types import i32, u64
 from kernwright.generator.passes.derive import Derived
 from kernwright.generator.passes.roles.context import Context, plus, times
@@ -95,6 +97,22 @@ def descriptor_constant(context: Context, side: Descriptor) -> Const:
     return context.constant(words, side.template, reason, dtype=u64)
 
 
+def view_name(tile: ir.SharedTile, side: Descriptor) -> str:
+    """The value that holds a descriptor at an operand's start: a tile may be read as it lies and turned."""
+    turned = side.layout.major != tile.layout.major or side.layout.rows != tile.layout.rows
+    return f"{tile.name}_{'transposed_' if turned else ''}descriptor"
+
+
+def over_steps(context: Context, depth: int, body: tuple[Statement, ...], source: Source) -> tuple[Statement, ...]:
+    """The instructions of a product over `depth` values of K: `body` once for every STEP."""
+    steps = depth // MMA_K
+    if steps == 1:
+        return body
+    taker = "an instruction" if context.tcgen05 else "wgmma"
+    count = context.constant(f"steps_of_k_{depth}", steps, f"a product: {taker} takes {MMA_K} values of K")
+    return (Repeat(Var(STEP.name, i32, 0, steps - 1), count, body, source=source),)
+
+
 def start_of(context: Context, tile: ir.SharedTile, side: Descriptor, stage: Expr | None, offset: Expr) -> Call:
     """The descriptor of an operand's first instruction."""
     address = context.address(tile, stage)
@@ -109,8 +127,9 @@ def row_offset(layout: SharedLayout, rows: int) -> int:
     return rows // layout.panel_elements * layout.panel_bytes
 
 
-def step_offset(layout: SharedLayout, step: Expr = STEP) -> Expr:
+def step_offset(context: Context, tile: ir.SharedTile, side: Descriptor, step: Expr = STEP) -> Expr:
     """Bytes from the operand's start to the values of K of instruction number `step`; checked against the layout."""
+    layout = side.layout
     inside = layout.panel_elements // MMA_K if layout.major == "K" else 0
     each = MMA_K * layout.dtype.bytes
     if layout.major != "K":
@@ -120,7 +139,7 @@ def step_offset(layout: SharedLayout, step: Expr = STEP) -> Expr:
     elif inside <= 1:
         offset = times(integer(layout.k_step_bytes(1)), step)
     else:
-        panel = times(Binary("/", step, integer(inside)), integer(layout.panel_bytes))
+        panel = times(Binary("/", step, integer(inside)), context.panel_bytes(tile))
         offset = plus(panel, times(Binary("%", step, integer(inside)), integer(each)))
     _check_steps(layout, offset)
     return offset
@@ -128,19 +147,9 @@ def step_offset(layout: SharedLayout, step: Expr = STEP) -> Expr:
 
 def _check_steps(layout: SharedLayout, offset: Expr) -> None:
     for number in range(layout.columns // MMA_K):
-        value = constant_value(_with_step(offset, number))
+        value = constant_value(substitute(offset, {STEP.name: integer(number)}))
         if value != layout.k_step_bytes(number):
             raise AssertionError(f"step {number} of {layout.formula}: {value} instead of {layout.k_step_bytes(number)}")
-
-
-def _with_step(expr: Expr, number: int) -> Expr:
-    match expr:
-        case Var():
-            return integer(number)
-        case Binary(op, left, right):
-            return Binary(op, _with_step(left, number), _with_step(right, number))
-        case _:
-            return expr
 
 
 def advanced(context: Context, start: Expr, offset: Expr) -> Expr:
@@ -148,6 +157,3 @@ def advanced(context: Context, start: Expr, offset: Expr) -> Expr:
     if isinstance(offset, Const) and offset.value == 0:
         return start
     return context.call("advance", u64, start, offset)
-
-
-__all__ = ["STEP", "NoCarry", "advanced", "check_carry", "proofs", "row_offset", "start_of", "step_offset"]

@@ -28,7 +28,9 @@ from kernwright.generator.passes.roles.context import Context, plus, times
 from kernwright.generator.passes.roles.copies import pointers
 from kernwright.generator.passes.roles.frame import AXES, Part, frame
 from kernwright.generator.passes.roles.operands import check_carry
-from kernwright.generator.passes.roles.tcgen05_role import IssuerRole, ThreadsRole, issues, placement
+from kernwright.generator.passes.roles.tcgen05_issuer import IssuerRole
+from kernwright.generator.passes.roles.tcgen05_threads import ThreadsRole
+from kernwright.generator.passes.roles.tcgen05_turns import issues, placement
 from kernwright.generator.passes.roles.wgmma_role import WgmmaRole
 from kernwright.generator.passes.simplify import Applied
 from kernwright.generator.passes.simplify_program import simplify_statements
@@ -112,7 +114,7 @@ def _warpgroups(derived: Derived) -> str:
 
 def _parts(context: Context, body: ir.RoleBody) -> list[Part]:
     """The functions of a role: one, or on a tcgen05 machine one for the products and one for the threads."""
-    facts = next(item for item in context.derived.roles if item.role.name == body.role)
+    facts = context.role(body.role)
     one_thread = len(body.body) == 1 and isinstance(body.body[0], ir.OneThread)
     short = body.role.removesuffix("_role")
     if context.arch.machine is Machine.WGMMA or not issues(body):

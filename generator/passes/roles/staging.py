@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernwright.generator.ir import description as ir
 from kernwright.generator.ir.description import Extent, Fragment
 from kernwright.generator.ir.expr import Binary, Call, Cast, Element, Expr, Var, integer
-from kernwright.generator.ir.layout import MMA_ROWS, SharedLayout
+from kernwright.generator.ir.layout import MMA_ROWS
 from kernwright.generator.ir.names import COLUMN, ROW
 from kernwright.generator.ir.source import Source
 from kernwright.generator.ir.statement import (
@@ -19,8 +19,10 @@ from kernwright.generator.ir.statement import (
     Statement,
 )
 from kernwright.generator.ir.types import bf16, f32, i32, i64, u32
-from kernwright.generator.passes.roles.base import GROUP, LANE, LEADER, WARP, lane_zero
-from kernwright.generator.passes.roles.context import factor, plus, tile_name, times
+from kernwright.generator.ir.uses import names_of
+from kernwright.generator.passes.roles.base import GROUP, LANE, WARP, lane_zero
+from kernwright.generator.passes.roles.buffers import CHUNK, SharedTiles
+from kernwright.generator.passes.roles.context import factor, plus, times
 from kernwright.generator.passes.roles.fragments import PAIR, FragmentTiles
 from kernwright.generator.passes.roles.values import At, Held, Kind, index
 from kernwright.generator.passes.roles.wgmma_products import FRAGMENT
@@ -28,38 +30,24 @@ from kernwright.generator.passes.roles.wgmma_products import FRAGMENT
 SLICE = Var("slice", i32)
 MATRIX_ROW = Var("matrix_row", i32)
 ROW_VAR, COLUMN_VAR = Var(ROW, i32), Var(COLUMN, i32)
-CHUNK = 16  # bytes that the swizzle moves as one
 
 
-class Staging(FragmentTiles):
-    """Fetches, stores and the turns of standing buffers."""
-
-    freed: set[str]
-
-    def prepare(self) -> None:
-        super().prepare()
-        self.freed = set()
+class Staging(FragmentTiles, SharedTiles):
+    """Fetches and stores of fragments."""
 
     # ---- addresses
 
-    def swizzled(self, layout: SharedLayout, row: Expr, chunk: Expr, panel: Expr) -> Expr:
-        """The byte offset of a 16-byte chunk in a row of a panel."""
-        pitch = layout.panel_elements * layout.dtype.bytes
-        start = times(panel, integer(layout.panel_bytes))
-        if layout.swizzle > CHUNK:
-            return plus(start, self.context.call(f"swizzle_{layout.swizzle}", u32, row, chunk))
-        return plus(plus(start, times(row, integer(pitch))), times(chunk, integer(CHUNK)))
-
-    def matrix_offset(self, layout: SharedLayout, rows: Expr, block: Expr) -> Expr:
+    def matrix_offset(self, tile: ir.SharedTile, rows: Expr, block: Expr) -> Expr:
         """Where a lane's row of the 16 x 16 matrices number `block` lies, for ldmatrix and stmatrix."""
+        layout = tile.layout
         chunks = layout.panel_elements * layout.dtype.bytes // CHUNK
         half = Binary("/", LANE, integer(16))
         if chunks == 1:
-            return self.swizzled(layout, rows, integer(0), plus(times(integer(2), block), half))
+            return self.swizzled(tile, rows, integer(0), plus(times(integer(2), block), half))
         each = chunks // 2
         within = index(Binary("%", block, integer(each))) if layout.panels > 1 else block
         panel = index(Binary("/", block, integer(each))) if layout.panels > 1 else integer(0)
-        return self.swizzled(layout, rows, plus(times(integer(2), within), half), panel)
+        return self.swizzled(tile, rows, plus(times(integer(2), within), half), panel)
 
     def rows_of_fragment(self, fragments: int) -> Expr:
         return plus(MATRIX_ROW, times(integer(MMA_ROWS), FRAGMENT)) if fragments > 1 else MATRIX_ROW
@@ -86,7 +74,7 @@ class Staging(FragmentTiles):
         else:
             self._write_vector(write)
         if tile.pipeline is None:
-            self.hand_over(write)
+            self.hand_over_buffer(write)
 
     def _write_tile(self, write: ir.WriteShared) -> None:
         tile = write.target
@@ -94,10 +82,10 @@ class Staging(FragmentTiles):
         if layout.major != "K":
             raise self.context.refuse("staging into an MN-major tile", write.source, "Stage it K-major, read it as .T.")
         fragments = self._fragments(write.layout)
-        stage = self.copy_index(tile) if tile.pipeline is None else None
+        stage = self.own_stage(tile)
         if layout.dtype == bf16:
             rows = self.rows_of_fragment(fragments)
-            place = self.context.tile(tile, self.matrix_offset(layout, rows, SLICE), stage)
+            place = self.context.tile(tile, self.matrix_offset(tile, rows, SLICE), stage)
             pairs = [self._pair(write.value, number, fragments) for number in range(4)]
             body = (self.context.execute("stmatrix_x4", place, *pairs, source=write.source),)
             self._over_blocks(layout.columns // 16, fragments, body, write.source)
@@ -113,7 +101,7 @@ class Staging(FragmentTiles):
             panel = index(Binary("/", block, integer(columns // 8))) if layout.panels > 1 else integer(0)
             chunk = plus(times(integer(2), inside), Binary("/", COLUMN_VAR, integer(4)))
             offset = plus(
-                self.swizzled(layout, row, chunk, panel), times(integer(4), Binary("%", COLUMN_VAR, integer(4)))
+                self.swizzled(tile, row, chunk, panel), times(integer(4), Binary("%", COLUMN_VAR, integer(4)))
             )
         else:
             first = plus(times(integer(8), block), COLUMN_VAR)
@@ -144,7 +132,7 @@ class Staging(FragmentTiles):
     def _write_vector(self, write: ir.WriteShared) -> None:
         """A factor by the lanes that hold it, a scalar by one lane."""
         tile = write.target
-        member = f"shared.{tile_name(tile)}[{tile.pipeline}.stage]" if tile.pipeline else f"shared.{tile.name}"
+        member = self.context.element_path(tile)
         if tile.layout.dtype != f32 or not factor(tile):
             raise self.context.refuse(
                 "staging a vector into such a tile", write.source, "Declare it f32, without a swizzle."
@@ -179,39 +167,7 @@ class Staging(FragmentTiles):
                     self.free(write)
 
     def _writes_of(self, name: str) -> list[ir.WriteShared]:
-        return [
-            op for op in ir.walk(self.body.body) if isinstance(op, ir.WriteShared) and name in self._reads(op.value)
-        ]
-
-    def free(self, write: ir.WriteShared) -> None:
-        """Wait until the issuer's stores have read the buffer, if it may be written a second time."""
-        facts = next(item for item in self.context.derived.buffers if item.buffer.name == write.target.name)
-        name = write.target.name
-        if name in self.freed or not facts.again:
-            return
-        self.freed.add(name)
-        stored = any(isinstance(op, ir.CopyOut) and op.origin == write.target for op in ir.walk(self.body.body))
-        if stored:
-            wait = self.context.execute("bulk_wait_group_read", integer(0), source=write.source)
-            self.add(If(LEADER, (wait,), why="the store before has left the buffer", source=write.source))
-        self.meet(write.source)
-
-    def hand_over(self, write: ir.WriteShared) -> None:
-        """From the threads that wrote the buffer to whoever reads it."""
-        facts = next(item for item in self.context.derived.buffers if item.buffer.name == write.target.name)
-        self.freed.discard(write.target.name)
-        if facts.fence != "none":
-            self.execute(
-                "fence_proxy_async", why="ordinary stores, read by the asynchronous proxy", source=write.source
-            )
-        if facts.barrier != "none: the writer is the issuer" and facts.barrier != "none":
-            self.meet(write.source)
-
-    def drain_stores(self) -> None:
-        """Shared memory must outlive the reads of the last store."""
-        if any(isinstance(op, ir.CopyOut) and op.origin.pipeline is None for op in ir.walk(self.body.body)):
-            wait = self.context.execute("bulk_wait_group_read", integer(0))
-            self.add(If(LEADER, (wait,), why="shared memory must outlive the reads of the store"))
+        return [op for op in ir.walk(self.body.body) if isinstance(op, ir.WriteShared) and name in names_of(op.value)]
 
     # ---- from shared memory
 
@@ -243,7 +199,7 @@ class Staging(FragmentTiles):
 
     def fetch(self, fetch: ir.ReadShared) -> None:
         tile = fetch.origin
-        member = f"shared.{tile_name(tile)}[{tile.pipeline}.stage]" if tile.pipeline else f"shared.{tile.name}"
+        member = self.context.element_path(tile)
         if fetch.extent is Extent.SCALAR:
             value = Element(member, integer(fetch.index), tile.layout.dtype)
             self.add(Let(Var(fetch.name, f32), value, source=fetch.source))
@@ -296,7 +252,7 @@ class Staging(FragmentTiles):
         shared = tile.layout
         if shared.dtype != bf16 or shared.major != "K":
             raise self.context.refuse(f"fetching a {shared.dtype} tile", fetch.source, "Tiles of BF16, K-major, are.")
-        stage = self.copy_index(tile) if tile.pipeline is None else None
+        stage = self.own_stage(tile)
         fragments = self._fragments(layout)
         self.touch(name)
         if fetch.transposed:
@@ -305,10 +261,10 @@ class Staging(FragmentTiles):
             panel = GROUP if self.role.warpgroups > 1 else integer(0)
             if shared.panel_elements != MMA_ROWS or fragments > 1:
                 raise self.context.refuse("fetching a turned tile of such panels", fetch.source, "Use swizzle=128.")
-            offset = self.swizzled(shared, token, chunk, panel)
+            offset = self.swizzled(tile, token, chunk, panel)
             instruction = "ldmatrix_x4_transposed"
         else:
-            offset = self.matrix_offset(shared, self.rows_of_fragment(fragments), SLICE)
+            offset = self.matrix_offset(tile, self.rows_of_fragment(fragments), SLICE)
             instruction = "ldmatrix_x4"
         target = ArrayOperand(name, FRAGMENT if fragments > 1 else None, times(integer(4), SLICE))
         load = self.context.execute(instruction, target, self.context.tile(tile, offset, stage), source=fetch.source)

@@ -14,7 +14,15 @@ from kernwright.generator.ir.types import boolean, i32, u64
 from kernwright.generator.passes.derive import MmaFacts
 from kernwright.generator.passes.roles.base import GROUP, RoleLowering
 from kernwright.generator.passes.roles.context import plus, stage_of, times
-from kernwright.generator.passes.roles.operands import STEP, advanced, row_offset, start_of, step_offset
+from kernwright.generator.passes.roles.operands import (
+    STEP,
+    advanced,
+    over_steps,
+    row_offset,
+    start_of,
+    step_offset,
+    view_name,
+)
 
 FRAGMENT = Var("fragment", i32)
 
@@ -33,9 +41,7 @@ class WgmmaProducts(RoleLowering):
     groups: list[Group]
     open_group: Group | None
     dirty: set[str]  # arrays that ordinary code has written since the last pin
-    named: dict[
-        str, tuple[object, int]
-    ]  # descriptors by name: what they stand for, and in which generation of its ring
+    named: dict[str, tuple[object, int]]  # descriptors by name: what they stand for, in which generation of its ring
     generation: dict[str, int]
 
     def start(self) -> None:
@@ -46,7 +52,7 @@ class WgmmaProducts(RoleLowering):
 
     def issue(self, mma: ir.Mma, position: int) -> None:
         """The instructions of one product, in the open group or in a new one."""
-        facts = next(item for item in self.context.derived.products if item.mma is mma)
+        facts = self.context.product(mma)
         accumulator = self.accumulator_layout(mma.accumulator)
         array = self.array_of(mma.accumulator)
         operand = self.array_of(mma.a.name) if isinstance(mma.a, Var) else None
@@ -55,11 +61,11 @@ class WgmmaProducts(RoleLowering):
             touched = [name for name in (array, operand) if name in self.dirty]
             for name in touched:
                 self.pin(name)
-            self.add(*(start for start in starts))
+            self.add(*starts)
             self.execute("wgmma_fence", source=mma.source)
             self.open_group = Group(set())
         else:
-            self.add(*(start for start in starts))
+            self.add(*starts)
         self.open_group.positions.add(position)
         self.open_group.arrays += [
             name for name in (array, operand) if name is not None and name not in self.open_group.arrays
@@ -72,7 +78,7 @@ class WgmmaProducts(RoleLowering):
         operand = facts.a if side == "a" else facts.b
         if not isinstance(tile, ir.SharedTile) or not isinstance(operand, Descriptor):
             return None
-        name = self._name(tile, operand)
+        name = view_name(tile, operand)
         key = (tile.pipeline, tile.name, operand.layout)
         now = self.generation.get(tile.pipeline or "", 0)
         if self.named.get(name) == (key, now):
@@ -85,19 +91,14 @@ class WgmmaProducts(RoleLowering):
         stage = stage_of(tile.pipeline) if tile.pipeline else self.copy_index(tile)
         return Let(Var(name, u64), start_of(self.context, tile, operand, stage, offset), source=facts.mma.source)
 
-    def _name(self, tile: ir.SharedTile, operand: Descriptor) -> str:
-        turned = operand.layout.major != tile.layout.major or operand.layout.rows != tile.layout.rows
-        return f"{tile.name}_{'transposed_' if turned else ''}descriptor"
-
     def _instructions(
         self, facts: MmaFacts, layout: WgmmaAccumulator, array: str, operand: str | None
     ) -> tuple[Statement, ...]:
         mma = facts.mma
         depth = facts.b.layout.columns
-        steps = depth // MMA_K
-        step: Expr = STEP if steps > 1 else integer(0)
+        step: Expr = STEP if depth > MMA_K else integer(0)
         fragment: Expr | None = FRAGMENT if layout.fragments > 1 else None
-        b = advanced(self.context, Var(self._name(mma.b, facts.b), u64), step_offset(facts.b.layout, step))
+        b = advanced(self.context, Var(view_name(mma.b, facts.b), u64), step_offset(self.context, mma.b, facts.b, step))
         accumulate = accumulate_flag(mma.accumulate, step)
         target = ArrayOperand(array, fragment)
         if operand is not None:
@@ -107,10 +108,10 @@ class WgmmaProducts(RoleLowering):
             product = self.context.execute(name, turned, target, registers, b, accumulate, source=mma.source)
         else:
             assert isinstance(mma.a, ir.SharedTile) and isinstance(facts.a, Descriptor)
-            offset = step_offset(facts.a.layout, step)
+            offset = step_offset(self.context, mma.a, facts.a, step)
             if fragment is not None:
                 offset = plus(times(integer(row_offset(facts.a.layout, MMA_ROWS)), fragment), offset)
-            a = advanced(self.context, Var(self._name(mma.a, facts.a), u64), offset)
+            a = advanced(self.context, Var(view_name(mma.a, facts.a), u64), offset)
             turns = (integer(int(side.layout.major == "MN")) for side in (facts.a, facts.b))
             name = f"wgmma_m64n{layout.columns}k16_bf16_ss"
             product = self.context.execute(name, *turns, target, a, b, accumulate, source=mma.source)
@@ -120,12 +121,7 @@ class WgmmaProducts(RoleLowering):
                 f"{mma.accumulator}_fragments", layout.fragments, "of 64 rows, stacked in a thread's registers"
             )
             body = (Repeat(Var("fragment", i32, 0, layout.fragments - 1), count, body, source=mma.source),)
-        if steps == 1:
-            return body
-        count = self.context.constant(f"steps_of_k_{depth}", steps, f"a product: wgmma takes {MMA_K} values of K")
-        if count.value != steps:
-            count = integer(steps)
-        return (Repeat(Var("step", i32, 0, steps - 1), count, body, source=mma.source),)
+        return over_steps(self.context, depth, body, mma.source)
 
     def close(self) -> None:
         """Commit the products issued since the last fence as one group."""
@@ -167,7 +163,7 @@ class WgmmaProducts(RoleLowering):
 
     def accumulator_layout(self, name: str) -> WgmmaAccumulator:
         """The fragment layout of an accumulator of this role."""
-        facts = next(item for item in self.context.derived.accumulators if item.accumulator.name == name)
+        facts = self.context.accumulator(name)
         assert isinstance(facts.layout, WgmmaAccumulator)
         return facts.layout
 

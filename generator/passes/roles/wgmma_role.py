@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernwright.generator.ir import description as ir
-from kernwright.generator.ir.expr import Binary, Expr, Var, integer
+from kernwright.generator.ir.expr import Binary, Var, integer
 from kernwright.generator.ir.statement import ArrayOperand, Assign, Declare, Execute, If, Let
-from kernwright.generator.ir.types import i32, u32
+from kernwright.generator.ir.types import i32
 from kernwright.generator.passes.derive.products import depths_of
-from kernwright.generator.passes.roles.base import LEADER, WARP, lane_zero
-from kernwright.generator.passes.roles.context import ELECT, both, plus, stage_of
+from kernwright.generator.passes.roles.context import both, phase_of, plus, stage_of
 from kernwright.generator.passes.roles.staging import Staging
 from kernwright.generator.passes.roles.values import Kind
 
@@ -88,7 +87,7 @@ class WgmmaRole(Staging):
         positions = {p for group in self.groups for p in group.positions}
         self.wait_until(positions, loop.source)
         release = self.context.execute("mbarrier_arrive", self.context.barrier(pipeline, "empty", previous(pipeline)))
-        self.add(If(self._elected(), (release,), why="drains the ring: each stage ends released", source=loop.source))
+        self.add(If(self.elected(), (release,), why="drains the ring: each stage ends released", source=loop.source))
 
     # ---- pipelines
 
@@ -130,7 +129,7 @@ class WgmmaRole(Staging):
             "mbarrier_wait_after",
             ArrayOperand(operands[0]),
             self.context.barrier(name, "full"),
-            Var(f"{name}.phase", u32, 0, 1),
+            phase_of(name),
             source=block.source,
         )
 
@@ -157,26 +156,6 @@ class WgmmaRole(Staging):
                 case _:
                     pass
         return last
-
-    def release(self, block: ir.Consume, stage: Expr) -> None:
-        """Give the stage back: one arrival a warp where threads read it, one a warpgroup where only products did."""
-        reader = self.reader(block.pipeline)
-        arrive = self.context.execute(
-            "mbarrier_arrive", self.context.barrier(block.pipeline, "empty", stage), source=block.source
-        )
-        if reader.stores:
-            wait = self.context.execute("bulk_wait_group_read", integer(0), source=block.source)
-            self.add(If(LEADER, (wait, arrive), source=block.source))
-        match reader.by:
-            case "thread":
-                self.add(arrive)
-            case "warpgroup":
-                self.add(If(self._elected(), (arrive,), source=block.source))
-            case "warp":
-                self.execute("sync_warp", why="the warp's accesses, before one lane arrives for it")
-                self.add(If(lane_zero(), (arrive,), source=block.source))
-            case _:
-                pass
 
     def due_releases(self) -> list[Execute]:
         """Stages that nobody in this warp reads any more: their arrivals join those of the stage that is published."""
@@ -213,17 +192,13 @@ class WgmmaRole(Staging):
         name = block.pipeline
         depth = self.depths[name]
         self.close()
-        done, self.groups = self.groups, self.groups[-1:]
+        self.groups = self.groups[-1:]
         self.execute("wgmma_wait_group", integer(depth), why="all but the newest group: the stage before has been read")
-        del done
         loop = self.loops[-1]
         started = Binary(">", loop.index, loop.first)
         arrive = self.context.execute("mbarrier_arrive", self.context.barrier(name, "empty", previous(name)))
-        self.add(If(both(both(started, Binary("==", WARP, integer(0))), ELECT), (arrive,), source=block.source))
+        self.add(If(both(started, self.elected()), (arrive,), source=block.source))
         self.add(Assign(previous(name), stage_of(name), source=block.source))
-
-    def _elected(self) -> Expr:
-        return both(Binary("==", WARP, integer(0)), ELECT)
 
     # ---- a step ahead
 
