@@ -90,7 +90,7 @@ def small_tree(root: Path, descriptions: Sequence[Description] = (ADD, COPY, SCA
     for path in ("generator/__init__.py", "generator/errors.py", "generator/cli.py"):
         shutil.copy(REPOSITORY / path, root / path)
     (root / "runtime").mkdir()
-    for path in ("runtime/__init__.py", "runtime/manifest.py", "runtime/fields.py"):
+    for path in ("runtime/__init__.py", "runtime/manifest.py", "runtime/fields.py", "runtime/paths.py"):
         shutil.copy(REPOSITORY / path, root / path)
     shutil.copy(STANDIN, root / "generator" / "pipeline.py")
     (root / "templates").mkdir()

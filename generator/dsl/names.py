@@ -73,9 +73,14 @@ def author_source() -> Source:
 
 def source_of(file: str, line: int) -> Source:
     """A source whose path is relative to the repository where the file lies inside it."""
-    path = Path(file).resolve()
-    root = repository_root()
-    return Source(path.relative_to(root).as_posix() if path.is_relative_to(root) else file, line)
+    return Source(_shown(file), line)
+
+
+@cache
+def _shown(file: str) -> str:
+    """The path as sources name it; a description asks for it with every statement."""
+    path, root = Path(file).resolve(), repository_root()
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else file
 
 
 def assigned_name() -> str | None:

@@ -86,6 +86,8 @@ def common(left: DType, right: DType) -> DType:
 
     Floats combine only with the same float type: a description converts explicitly, so that each rounding is visible.
     """
+    if left is right:
+        return promote(left)
     if left.is_float or right.is_float:
         if left != right:
             raise TypeError(f"{left} and {right} do not combine: convert one of them explicitly")

@@ -85,7 +85,6 @@ def _with_roles(description: Description, arch: Architecture) -> Lowered:
     """A program with roles: functions, shared memory, and the kernel that dispatches them."""
     parts = lower_roles(description, arch)
     bodies = (parts.body, *(function.body for function in parts.functions))
-    instructions = tuple(entry.name for entry in table() if any(entry.name in instructions_of(body) for body in bodies))
     used = {name for body in bodies for name in names_in(body)} | {names.THREADS, names.BLOCKS_PER_SM}
     used |= {name for item in parts.asserts for name in variables_of(item.condition)}
     used |= {
@@ -105,7 +104,7 @@ def _with_roles(description: Description, arch: Architecture) -> Lowered:
         asserts=parts.asserts,
         launch=replace(parts.launch, grid=(x, y, z)),
         body=parts.body,
-        instructions=instructions,
+        instructions=instructions_of(tuple(statement for body in bodies for statement in body)),
         arguments=parts.arguments,
         shared=parts.shared,
         functions=parts.functions,

@@ -39,7 +39,8 @@ def simplify(expr: Expr, facts: Facts | None = None, rules: tuple[Rule, ...] = R
     Value and C++ type are kept for all inputs for which the original is defined, the author's order of terms is kept.
     Raises ValueError where facts and declarations leave a variable no value.
     """
-    pass_ = _Pass(Ranges(facts or {}), _by_root(rules), [])
+    table = ALL_BY_ROOT if rules is RULES else _by_root(rules)
+    pass_ = _Pass(Ranges(facts or {}), table, [])
     result = pass_.visit(expr)
     return Simplified(result, tuple(pass_.applied))
 
@@ -69,6 +70,9 @@ def _by_root(rules: tuple[Rule, ...]) -> dict[str | None, list[Rule]]:
     for rule in rules:
         table[_root(rule.pattern)].append(rule)
     return table
+
+
+ALL_BY_ROOT = _by_root(RULES)
 
 
 @dataclass(frozen=True, slots=True)
